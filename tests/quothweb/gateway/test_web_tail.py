@@ -142,6 +142,27 @@ def test_streams_are_limited(broker: BrokerProcess, start_web: StartWeb, topic: 
             assert answer.headers["retry-after"] == "1"
 
 
+def test_events_beyond_the_limit_are_refused_before_the_answer_begins(
+    broker: BrokerProcess, start_web: StartWeb, topic: str
+) -> None:
+    """A client sees an error that it can try again. The place is free once an answer has ended."""
+    web = start_web(broker.url, streams_max=1)
+    with web.client() as http:
+        http.post(f"/topics/{topic}", content=b"v")
+        path, headers = f"/topics/{topic}/records?after=0", {"Accept": "text/event-stream"}
+        with events(http, path) as stream:
+            stream.next()
+            for method in ("GET", "HEAD"):
+                answer = http.request(method, path, headers=headers)
+                assert answer.status_code == 503
+                assert answer.headers["retry-after"] == "1"
+            assert code_of(http.get(path, headers=headers)) == "overloaded"
+        eventually(lambda: http.get("/status").json()["web"]["streams"] == 0, "the stream has ended")
+        for _ in range(2):
+            assert http.head(path, headers=headers).status_code == 200
+        eventually(lambda: http.get("/status").json()["web"]["streams"] == 0, "no answer holds a place")
+
+
 def test_a_server_that_stops_ends_its_streams_at_once(
     broker: BrokerProcess, start_web: StartWeb, topic: str
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -20,7 +20,8 @@ _GZIP = 31
 class RecordStream(Response):
     """An answer made of parts. It ends with the client, and is cut where the parts cannot go on.
 
-    parts: at most a few KiB each. is_zipped: compress them.
+    parts: at most a few KiB each. is_zipped: compress them. flushes: the client gets each part at once. held:
+    is left when the answer has ended.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class RecordStream(Response):
         *,
         is_zipped: bool = False,
         flushes: bool = False,
+        held: AbstractContextManager[object] | None = None,
     ) -> None:
         self.background = None
         self.status_code = 200
@@ -38,11 +40,16 @@ class RecordStream(Response):
         self._parts = parts
         self._zip = zlib.compressobj(GZIP_LEVEL, wbits=_GZIP) if is_zipped else None
         self._flushes = flushes
+        self._held = held if held is not None else nullcontext()
         more = {"Content-Encoding": "gzip"} if is_zipped else {}
         self.init_headers({**headers, **more, "Content-Type": media_type})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer; only its headers for HEAD."""
+        with self._held:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         if scope["method"] == "HEAD":
             await send({"type": "http.response.body", "body": b""})

@@ -7,6 +7,7 @@ broker, and end with the topic, the token or the server.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 
 from starlette.responses import Response
 
@@ -29,14 +30,18 @@ PART_RECORDS = 200
 
 
 async def follow(call: GatewayCall) -> Response:
-    """Follow a topic as server-sent events."""
+    """Follow a topic as server-sent events. Raises `HttpProblem` if there are too many streams."""
     given = call.given
     if given["until"] is not None or given["wait"]:
         raise error("bad_request", "events have no end and wait by themselves", "leave until and wait out")
     after = await beginning(call, call.request.headers.get("last-event-id"))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Vary": "Accept"}
     zipped = is_zipped(call.request)
-    return RecordStream(_events(call, after), EVENTS, headers, is_zipped=zipped, flushes=True)
+    opened = ExitStack()
+    stream = opened.enter_context(call.services.streams.opened(call.principal))
+    return RecordStream(
+        _events(call, stream, after), EVENTS, headers, is_zipped=zipped, flushes=True, held=opened
+    )
 
 
 async def beginning(call: GatewayCall, last_event_id: str | None) -> int:
@@ -54,12 +59,11 @@ async def beginning(call: GatewayCall, last_event_id: str | None) -> int:
     return start
 
 
-async def _events(call: GatewayCall, after: int) -> AsyncIterator[bytes]:
+async def _events(call: GatewayCall, stream: OpenStream, after: int) -> AsyncIterator[bytes]:
     yield RECONNECT
     try:
-        with call.services.streams.opened(call.principal) as stream:
-            async for part in parts(call, stream, after, EventStream()):
-                yield b"".join(part) or SILENCE
+        async for part in parts(call, stream, after, EventStream()):
+            yield b"".join(part) or SILENCE
     except StreamEnded as end:
         yield end_event(end.reason)
     except QuothError as problem:
