@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import pytest
 import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.daemons import DaemonProcess
-from kit.deadlines import eventually
+from kit.deadlines import DEADLINE_S, eventually
 from kit.keys import RIGHTS, KeyFiles
 from kit.machine.commands import Command
 from kit.web.servers import TokenFile, WebProcess, code_of, events
@@ -204,6 +205,30 @@ def test_a_revoked_token_ends_its_streams_and_no_other(
             assert one.get("/topics").status_code == 401
             other.post(f"/topics/{topic}", content=b"more")
             assert second.next()["data"]["value"] == "more"
+
+
+def test_a_revoked_token_ends_its_request_that_waits_for_the_broker(
+    tmp_path: Path, start_broker: StartBroker, start_web: StartWeb
+) -> None:
+    """Long before its time is over. Whether its record was stored is not known, so it is not retryable."""
+    broker, tokens = start_broker(), TokenFile(tmp_path)
+    alice = tokens.add("alice")
+    web = start_web(
+        broker.url, tokens=tokens.path, timeout="10m", requests_per_token_max=1, allow_actions=True
+    )
+    found: list[httpx.Response] = []
+    with web.client(alice) as http, web.client(alice) as other:
+        assert http.post("/topics/t", content=b"v").status_code == 201
+        broker.kill()
+        waiting = threading.Thread(target=lambda: found.append(http.post("/topics/t", content=b"w")))
+        waiting.start()
+        eventually(lambda: other.put("/topics/t", content=b"no JSON").status_code == 429, "it is in progress")
+        tokens.remove("alice")
+        _reload(web)
+        waiting.join(DEADLINE_S)
+    (answer,) = found
+    assert (answer.status_code, code_of(answer)) == (503, "closed")
+    assert answer.json()["error"]["retryable"] is False
 
 
 def test_a_wrong_file_changes_nothing(open_web: tuple[WebProcess, TokenFile]) -> None:
