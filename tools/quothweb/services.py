@@ -35,6 +35,8 @@ class WebServices:
         self.streams = Streams(config.streams_max)
         self.body_bytes = 0
         """Bytes of the bodies of all requests in progress."""
+        self.damaged_logs: set[int] = set()
+        """The ids of logs in which an answer was cut at damage: no cache keeps their records."""
         self.operators = Operators(self.access, self.brokers, lambda: self.observer.failure)
         self.observer = BrokerObserver(self.own_client, config.poll_interval)
         self._requests: Counter[str] = Counter()

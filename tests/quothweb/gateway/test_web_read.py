@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,7 +18,7 @@ import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.damage import flip
-from kit.web.servers import NDJSON, WebProcess, code_of, lines_of, values_of
+from kit.web.servers import NDJSON, TokenFile, WebProcess, code_of, lines_of, values_of
 from quoth import Ack
 from quothweb.gateway.reading.records import SETTLED_S
 from quothwire import batch
@@ -271,6 +272,63 @@ def test_nothing_that_can_change_is_kept(http: httpx.Client, past: Ack) -> None:
     young = http.get("/topics/changing").json()["last"]
     found = http.get(f"/topics/changing/records?{after}&until={young}")
     assert found.headers["cache-control"] == "no-store"
+
+
+def test_public_cache_and_tokens_are_in_the_headers_for_caches(
+    broker: BrokerProcess, start_web: StartWeb, tmp_path: Path, past: Ack
+) -> None:
+    tokens = TokenFile(tmp_path)
+    token = tokens.add("alice")
+    path = f"/topics/changing/records?after={past.first - 1}&until={past.last}"
+    expected = {(False, False): "private", (True, False): "public", (True, True): "public"}
+    for (is_public, has_tokens), scope in expected.items():
+        settings = {"tokens": tokens.path} if has_tokens else {}
+        web = start_web(broker.url, public_cache=is_public, **settings)
+        with web.client(token) as http:
+            for one in (path, f"/topics/changing/records/{past.last}"):
+                found = http.get(one).headers
+                assert found["cache-control"] == f"{scope}, max-age=31536000, immutable"
+                vary = {"Accept", "Accept-Encoding"} | ({"Authorization", "Cookie"} if has_tokens else set())
+                assert set(found["vary"].split(", ")) == vary
+                assert "quoth-newest" not in found, "it changes, and the answer is kept"
+            assert http.get("/topics/changing/records").headers["cache-control"] == "no-store"
+
+
+def test_a_range_with_damage_is_not_kept(start_broker: StartBroker, start_web: StartWeb) -> None:
+    """Also where the damage lies so far behind that the headers were sent: then the first answer is cut."""
+    broker = start_broker(worker_timeout=0.01)
+    web = start_web(broker.url)
+    with quoth.connect(broker.url) as client, web.client() as http:
+        acks = {
+            topic: [client.publish(topic, value) for value in (*before, b"to be damaged", b"last")]
+            for topic, before in (("small", [b"first"]), ("large", [bytes(300_000)] * 3))
+        }
+        for topic in acks:
+            client.roll(topic)
+        broker.terminate()
+        for topic in acks:
+            (segment, *_) = sorted(broker.folder(topic).glob("*.seg"))
+            flip(segment, segment.read_bytes().index(b"to be damaged"))
+        broker.restart()
+        eventually(lambda: _age(acks["large"][-1].last) > SETTLED_S, "the records are old", 2 * SETTLED_S)
+
+        def get(topic: str, accept: str = NDJSON) -> httpx.Response:
+            given = {"after": acks[topic][0].first - 1, "until": acks[topic][-1].last}
+            return http.get(f"/topics/{topic}/records", params=given, headers={"Accept": accept})
+
+        with pytest.raises(httpx.RemoteProtocolError):
+            get("large")
+        with pytest.raises(httpx.RemoteProtocolError):
+            get("small", "text/plain")
+        for answer in (get("small"), get("large"), get("small", "application/vnd.quoth.batches")):
+            assert answer.headers["cache-control"] == "no-store"
+            assert "etag" not in answer.headers
+            assert "quoth-newest" in answer.headers
+        for topic in acks:
+            assert [line["gap"]["reason"] for line in lines_of(get(topic)) if "gap" in line] == ["damaged"]
+            kept = {"after": acks[topic][0].first - 1, "until": acks[topic][0].last}
+            found = http.get(f"/topics/{topic}/records", params=kept).headers["cache-control"]
+            assert ("immutable" in found) == (topic == "small"), "damage elsewhere does not count"
 
 
 # -- what is missing ----------------------------------------------------------------------------------------

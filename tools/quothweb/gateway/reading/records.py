@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.responses import Response
 
@@ -46,7 +46,7 @@ from quothweb.gateway.reading.formats import (
     encoded,
     negotiated,
 )
-from quothweb.gateway.reading.streaming import RecordStream
+from quothweb.gateway.reading.streaming import RecordStream, begun
 from quothweb.gateway.reading.tail import follow
 from quothweb.gateway.topics import log_text
 from quothweb.problems import HttpProblem
@@ -60,6 +60,8 @@ LIMIT, LIMIT_MAX = 1_000, 1_000_000
 PART_BYTES = 64 * 1024
 """Bytes of a part of an answer, encoded in about a millisecond."""
 PART_RECORDS = 500
+AHEAD_BYTES = 4 * PART_BYTES
+"""Bytes of an answer for caches that are read before its headers are sent, which say whether it has a gap."""
 
 
 SETTLED_S = 10
@@ -88,10 +90,11 @@ class FoundRange:
     is_ahead: bool
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that describe the range."""
+        """Return the headers that describe the range; an answer that is kept has only what never changes."""
+        newest = {} if self.is_fixed else {"Quoth-Newest": str(self.newest)}
         return {
             "Quoth-Next": str(self.until),
-            "Quoth-Newest": str(self.newest),
+            **newest,
             "Quoth-Gone": str(self.gone),
             "Quoth-Log": log_text(self.log),
         }
@@ -103,15 +106,26 @@ async def read_records(call: GatewayCall) -> Response:
     if media_type == EVENTS:
         return await follow(call)
     found = await _waited(call)
-    entry = CacheEntry(f"{log_text(found.log)}-{found.after}-{found.until}-{media_type}", found.is_fixed)
     zipped = is_zipped(call.request)
-    headers = {**found.headers(), **entry.headers(call, zipped=zipped)}
-    if entry.is_known(call.request, zipped=zipped):
-        return Response(status_code=304, headers=headers)
-    if media_type == BATCHES:
-        return RecordStream(_stored(call, found), media_type, headers, is_zipped=zipped)
-    form = RECORDS[media_type]()
-    return RecordStream(_parts(call, found, form), media_type + form.suffix, headers, is_zipped=zipped)
+    if _entry(found, media_type).is_known(call.request, zipped=zipped):
+        headers = _entry(found, media_type).headers(call, zipped=zipped)
+        return Response(status_code=304, headers={**found.headers(), **headers})
+    met: list[Gap] = []
+    form = None if media_type == BATCHES else RECORDS[media_type]()
+    parts = _stored(call, found, met) if form is None else _parts(call, found, form, met)
+    if found.is_fixed and not call.is_head:
+        parts = await begun(parts, AHEAD_BYTES)
+        if met:
+            found = replace(found, is_fixed=False)
+        else:
+            parts = _whole(call, found, parts, met)
+    headers = {**found.headers(), **_entry(found, media_type).headers(call, zipped=zipped)}
+    suffix = "" if form is None else form.suffix
+    return RecordStream(parts, media_type + suffix, headers, is_zipped=zipped)
+
+
+def _entry(found: FoundRange, media_type: str) -> CacheEntry:
+    return CacheEntry(f"{log_text(found.log)}-{found.after}-{found.until}-{media_type}", found.is_fixed)
 
 
 async def read_record(call: GatewayCall) -> Response:
@@ -185,7 +199,8 @@ async def _find(call: GatewayCall, after: int, until: int, *, may_wait: bool = F
     else:
         end = found.until if found.records else after
     is_old = until < now() - SETTLED_S * 1_000_000
-    is_fixed = is_over and is_old and not found.gone and _is_absolute(call)
+    is_whole = not found.gone and found.log not in call.services.damaged_logs
+    is_fixed = is_over and is_old and is_whole and _is_absolute(call)
     is_ahead = after > found.newest and call.request.query_params.get("after", "").strip().isdecimal()
     return FoundRange(
         call.topic,
@@ -228,14 +243,36 @@ async def _wait_for_record(call: GatewayCall, after: int, seconds: float) -> Non
 # -- the parts of an answer ---------------------------------------------------------------------------------
 
 
-async def _parts(call: GatewayCall, found: FoundRange, form: RecordFormat) -> AsyncIterator[bytes]:
-    """Yield an answer in parts of some KiB."""
+async def _whole(
+    call: GatewayCall, found: FoundRange, parts: AsyncIterator[bytes], met: list[Gap]
+) -> AsyncIterator[bytes]:
+    """Yield an answer that caches keep, and cut it at a gap: no cache keeps a part, and the next answer to
+    the same request tells the gap.
+    """
+    async for part in parts:
+        if met:
+            break
+        yield part
+    if met:
+        call.services.damaged_logs.add(found.log)
+        raise AnswerCut(met[0])
+
+
+async def _parts(
+    call: GatewayCall, found: FoundRange, form: RecordFormat, met: list[Gap]
+) -> AsyncIterator[bytes]:
+    """Yield an answer in parts of some KiB. met: gets all gaps."""
     gaps: list[Gap] = []
     yield form.begin()
     if found.is_ahead:
         gaps.append(Gap(call.topic, found.newest, found.after + 1, 0, "ahead"))
+
+    def on_gap(gap: Gap) -> None:
+        gaps.append(gap)
+        met.append(gap)
+
     batches = call.client.batches(
-        call.topic, after=found.after, until=min(found.until + 1, POINTER_MAX), on_gap=gaps.append
+        call.topic, after=found.after, until=min(found.until + 1, POINTER_MAX), on_gap=on_gap
     )
     try:
         async for batch in batches:
@@ -275,11 +312,11 @@ def _is_in_headers(gap: Gap, found: FoundRange) -> bool:
     return gap.reason == "ahead" or (gap.reason == "trimmed" and gap.after == found.after)
 
 
-async def _stored(call: GatewayCall, found: FoundRange) -> AsyncIterator[bytes]:
+async def _stored(call: GatewayCall, found: FoundRange, met: list[Gap]) -> AsyncIterator[bytes]:
     """Yield batches as they are stored; their headers show what is missing between them."""
     if found.until == found.after:
         return
-    batches = call.client.stored(call.topic, after=found.after, until=found.until, on_gap=lambda _: None)
+    batches = call.client.stored(call.topic, after=found.after, until=found.until, on_gap=met.append)
     try:
         async for batch in batches:
             yield bytes(batch.data)

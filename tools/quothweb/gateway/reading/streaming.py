@@ -83,6 +83,31 @@ class RecordStream(Response):
         return self._zip.compress(part) + (self._zip.flush(zlib.Z_SYNC_FLUSH) if self._flushes else b"")
 
 
+async def begun(parts: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes]:
+    """Make so many bytes of an answer now, or all of it; returns the same parts, an error in its place."""
+    made: list[bytes] = []
+    cut: AnswerCut | None = None
+    is_over = False
+    try:
+        while sum(map(len, made)) < size and not is_over:
+            part = await anext(parts, None)
+            is_over = part is None
+            made += [part] if part is not None else []
+    except AnswerCut as problem:
+        cut = problem
+
+    async def again() -> AsyncIterator[bytes]:
+        for part in made:
+            yield part
+        if cut is not None:
+            raise cut
+        if not is_over:
+            async for part in parts:
+                yield part
+
+    return again()
+
+
 async def _client_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
