@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +14,12 @@ import pytest
 
 import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.deadlines import DEADLINE_S
 from kit.web.servers import NDJSON, WebProcess, code_of, ndjson, values_of
+from quothweb.config import read
+from quothweb.gateway.publishing import publish
+from quothweb.gateway.publishing.record_body import columns_of
+from quothweb.server import make_app
 from quothwire.batch import BATCH_RECORDS_MAX
 
 from ..conftest import StartWeb
@@ -129,6 +136,33 @@ def test_a_body_has_as_many_records_as_a_batch(http: httpx.Client, topic: str) -
     body = msgpack.packb([b""] * BATCH_RECORDS_MAX)
     answer = http.post(f"/topics/{topic}", content=body, headers=PACKED)
     assert answer.json()["count"] == BATCH_RECORDS_MAX
+
+
+def test_a_large_body_is_decoded_while_other_requests_are_answered(
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_begun, is_answered = threading.Event(), threading.Event()
+
+    def decode(*given: Any, **options: Any) -> Any:
+        has_begun.set()
+        assert is_answered.wait(DEADLINE_S), "no other request was answered meanwhile"
+        return columns_of(*given, **options)
+
+    async def publish_and_ask() -> int:
+        app = make_app(read({"url": broker.url}, {}))
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            body = bytes(publish.DECODED_AT_ONCE_BYTES + 1)
+            publishing = asyncio.create_task(http.post(f"/api/v1/topics/{topic}", content=body))
+            assert await asyncio.to_thread(has_begun.wait, DEADLINE_S)
+            assert (await http.get("/livez")).status_code == 200
+            is_answered.set()
+            found = await publishing
+        await app.state.services.close()
+        return found.status_code
+
+    monkeypatch.setattr(publish, "columns_of", decode)
+    assert asyncio.run(publish_and_ask()) == 201
 
 
 def test_a_publish_asks_for_a_level_and_the_answer_names_it(http: httpx.Client, topic: str) -> None:
