@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import time
@@ -11,12 +12,14 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S, eventually
 from kit.web.servers import TokenFile, WebProcess, code_of, events
-from quothweb.service.connections import HEAD_BYTES_MAX
+from quothweb.service.connections import HEAD_BYTES_MAX, protocol_of
 
 from ..conftest import StartWeb
 
@@ -168,6 +171,73 @@ def test_a_large_head_is_refused(strict: WebProcess) -> None:
             with contextlib.suppress(ConnectionError):
                 connection.sendall(head("/api/v1/topics", "GET", more))
             assert b"200 OK" not in ended(connection)
+
+
+class _Transport(asyncio.Transport):
+    """A transport that keeps what a protocol writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.is_answered = asyncio.Event()
+        self._is_closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += bytes(data)
+        self.is_answered.set()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self.is_answered.set()
+
+    def is_closing(self) -> bool:
+        return self._is_closed
+
+    def get_protocol(self) -> Any:
+        return self.protocol
+
+    protocol: asyncio.Protocol
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+async def _answer_to(*reads: bytes) -> bytes:
+    """Return the beginning of the answer to a request that comes in these reads."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    config = uvicorn.Config(app, log_config=None)
+    config.load()
+    kind: Any = protocol_of(DEADLINE_S, 10)
+    transport = _Transport()
+    transport.protocol = protocol = kind(config=config, server_state=ServerState(), app_state={})
+    protocol.connection_made(transport)
+    for read in reads:
+        protocol.data_received(read)
+        await asyncio.sleep(0)
+    await asyncio.wait_for(transport.is_answered.wait(), DEADLINE_S)
+    protocol.connection_lost(None)
+    return transport.written
+
+
+def test_the_end_of_a_head_may_come_with_a_large_body() -> None:
+    """Wherever it is cut; a head that is too large is refused wherever it ends."""
+    body = bytes(3 * HEAD_BYTES_MAX)
+    request = head("/", "POST", f"Content-Length: {len(body)}")
+    for cut in range(len(request) - 5, len(request) + 1):
+        found = asyncio.run(_answer_to(request[:cut], request[cut:] + body))
+        assert found.startswith(b"HTTP/1.1 200"), cut
+    large = head("/", "POST", "X: " + "x" * HEAD_BYTES_MAX, f"Content-Length: {len(body)}")
+    for cut in (100, len(large) - 2, len(large)):
+        assert asyncio.run(_answer_to(large[:cut], large[cut:] + body)).startswith(b"HTTP/1.1 431")
 
 
 def test_garbage_is_refused_and_the_server_goes_on(strict: WebProcess) -> None:

@@ -21,6 +21,7 @@ else:
 
 HEAD_BYTES_MAX = 64 * 1024
 """Bytes of the first line and the headers of a request."""
+_HEAD_END = b"\r\n\r\n"
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 
@@ -72,6 +73,8 @@ class TimedProtocol(WriteTimeout, HttpProtocol):
         super().__init__(*arguments, **options)
         self._timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
+        self._head_end = b""
+        """The last bytes of a head that is not complete: its end may come in two reads."""
 
     def connection_made(self, transport: Any) -> None:
         """Wait for the first request."""
@@ -94,8 +97,7 @@ class TimedProtocol(WriteTimeout, HttpProtocol):
         cycle: Any = self.cycle
         if cycle is None or cycle.response_complete:
             self._start()
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES_MAX and b"\r\n\r\n" not in data[:HEAD_BYTES_MAX]:
+            if self._head_with(data) > HEAD_BYTES_MAX:
                 self.transport.write(_TOO_LONG)
                 self.transport.close()
                 return
@@ -103,12 +105,20 @@ class TimedProtocol(WriteTimeout, HttpProtocol):
         if self.cycle is not cycle or self.transport.is_closing() or self._is_upgraded():
             self._stop()
 
+    def _head_with(self, data: bytes) -> int:
+        """Return the bytes of the head so far, without what follows it. data: what has come now."""
+        end = (self._head_end + data).find(_HEAD_END)
+        more = len(data) if end < 0 else end + len(_HEAD_END) - len(self._head_end)
+        self._head_bytes += more
+        self._head_end = (self._head_end + data)[-len(_HEAD_END) + 1 :]
+        return self._head_bytes
+
     def _is_upgraded(self) -> bool:
         return self.transport.get_protocol() is not self
 
     def _start(self) -> None:
         if self._timer is None:
-            self._head_bytes = 0
+            self._head_bytes, self._head_end = 0, b""
             self._timer = self.loop.call_later(self.seconds, self.transport.close)
 
     def _stop(self) -> None:
