@@ -106,12 +106,8 @@ class BrokerClients:
             await asyncio.wait(self._closing)
 
     def _open_client(self, principal: Principal) -> BrokerClient:
-        if len(self._open) >= self._config.tokens_open_max:
-            idle = [one for one, client in self._open.items() if not client.uses and one.name]
-            if not idle:
-                text = f"{len(self._open)} tokens have requests in progress, which is the limit"
-                raise HttpProblem("overloaded", text)
-            self._close(min(idle, key=lambda one: self._open[one].used_at))
+        if principal.name:
+            self._make_room(principal)
         try:
             client = BrokerClient(self._config.url, self._config.timeout, principal.key_file)
         except QuothError as problem:
@@ -120,6 +116,17 @@ class BrokerClients:
             raise HttpProblem("key_unusable", text) from None
         self._open[principal] = client
         return client
+
+    def _make_room(self, principal: Principal) -> None:
+        """Close the idlest client of another token if as many of tokens are open as there may be."""
+        others = [one for one in self._open if one.name and one != principal]
+        if len(others) < self._config.tokens_open_max:
+            return
+        idle = [one for one in others if not self._open[one].uses]
+        if not idle:
+            text = f"{len(others)} tokens have requests in progress, which is the limit"
+            raise HttpProblem("overloaded", text)
+        self._close(min(idle, key=lambda one: self._open[one].used_at))
 
     def _close(self, principal: Principal) -> None:
         client = self._open.pop(principal)

@@ -304,6 +304,25 @@ def test_one_token_does_not_take_all(
             assert other.get("/topics").status_code == 200
 
 
+def test_the_clients_of_tokens_are_limited_without_that_of_the_server(
+    broker: BrokerProcess, start_web: StartWeb, tmp_path: Any, topic: str
+) -> None:
+    tokens = TokenFile(tmp_path)
+    alice, bob = tokens.add("alice"), tokens.add("bob")
+    web = start_web(broker.url, tokens=tokens.path, tokens_open_max=1)
+    eventually(
+        lambda: httpx.get(f"{web.url}/readyz").status_code == 200, "the server has a client of its own"
+    )
+    with web.client(alice) as one, web.client(bob) as other:
+        assert one.post(f"/topics/{topic}", content=b"v").status_code == 201
+        with events(one, f"/topics/{topic}/records?after=0") as stream:
+            stream.next()
+            answer = other.get("/topics")
+            assert (answer.status_code, code_of(answer)) == (503, "overloaded")
+            assert one.get("/topics").status_code == 200
+        eventually(lambda: other.get("/topics").status_code == 200, "the client of the other token is idle")
+
+
 def test_many_clients_at_once_are_served(web: WebProcess, topic: str) -> None:
     def send(number: int) -> int:
         with web.client() as http:
