@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Dialog, Error, Page, Request, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Dialog,
+    Error,
+    Page,
+    Request,
+    TimeoutError,
+    sync_playwright,
+)
 
 from kit.deadlines import DEADLINE_S
 
@@ -122,6 +131,11 @@ def serious_findings(page: Page) -> list[str]:
 
 
 def table_texts(page: Page, name: str, column: int = 0) -> list[str]:
-    """Return the texts of a column of a table."""
-    rows = page.get_by_role("region", name=name, exact=True).locator("tbody tr")
+    """Return the texts of a column of a table, once it is there."""
+    table = page.get_by_role("region", name=name, exact=True)
+    try:
+        table.wait_for()
+    except TimeoutError:
+        raise AssertionError(f"no table {name!r} in {page.locator('body').inner_text()[:1_000]}") from None
+    rows = table.locator("tbody tr")
     return [text.strip() for text in rows.locator(f"> :nth-child({column + 1})").all_inner_texts()]
