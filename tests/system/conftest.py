@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from kit.machine.machines import Base, Machine, Unbootable
 from kit.machine.services import Service, readme_lines
-from kit.releases.packages import Packages, build, wheel_of
+from kit.releases.packages import FORMER, Packages, build, build_release
 
-FORMER = "0.1.0"
-"""The release before this one."""
 PRIVATE = "/usr/lib/quoth/bin/python3"
 """The interpreter of the package."""
 
@@ -35,13 +32,9 @@ def package(base: Base, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def packages(base: Base, package: Path, tmp_path_factory: pytest.TempPathFactory) -> Packages:
-    """Build the packages of the first release."""
-    folders = [tmp_path_factory.mktemp(name) for name in ("former", "again")]
-    wheel = str(wheel_of(FORMER, folders[0]))
-    with ThreadPoolExecutor() as threads:
-        former, again = threads.map(lambda folder: build(base, folder, "--wheel", wheel), folders)
+    """Build the package of the first release, too."""
     (web,) = package.parent.glob("quoth-web_*.deb")
-    return Packages(former, again, package, web)
+    return Packages(build_release(FORMER, base, tmp_path_factory.mktemp("former")), package, web)
 
 
 @pytest.fixture(scope="session")

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from kit.deadlines import eventually
-from kit.machine.machines import needs_machine
+from kit.machine.machines import Base, needs_machine
 from kit.machine.services import CONFIG, START_S, Service
-from kit.releases.packages import Packages
+from kit.releases.packages import FORMER, Packages, build_release
+from kit.scale import long_form
 from quothwire import VERSION
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900), needs_machine]
@@ -187,8 +189,11 @@ def test_a_purge_removes_the_configuration_keeps_the_records_and_says_so(
     assert installed.values(topic) == ["one"]
 
 
-def test_packages_of_the_same_files_are_the_same_bytes(packages: Packages) -> None:
-    assert packages.again.read_bytes() == packages.former.read_bytes()
+@long_form
+def test_packages_of_the_same_files_are_the_same_bytes(
+    base: Base, packages: Packages, tmp_path: Path
+) -> None:
+    assert build_release(FORMER, base, tmp_path).read_bytes() == packages.former.read_bytes()
 
 
 @pytest.mark.skipif(shutil.which("lintian") is None, reason="there is no lintian: apt-get install lintian")

@@ -12,13 +12,14 @@ from kit.machine.machines import PROJECT, Base
 from kit.releases.releases import unpacked
 
 PACKAGE = PROJECT / "tools" / "package"
+FORMER = "0.1.0"
+"""The release before this one."""
 
 
 class Packages(NamedTuple):
-    """The paths of the packages on this system. again: the former one, built a second time."""
+    """The paths of the packages on this system."""
 
     former: Path
-    again: Path
     current: Path
     web: Path
 
@@ -32,6 +33,11 @@ def build(base: Base, folder: Path, *options: str) -> Path:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return Path(next(line for line in done.stdout.splitlines() if "/quoth_" in line))
+
+
+def build_release(version: str, base: Base, folder: Path) -> Path:
+    """Build the package of a release in an empty folder."""
+    return build(base, folder, "--wheel", str(wheel_of(version, folder)))
 
 
 def wheel_of(version: str, folder: Path) -> Path:
