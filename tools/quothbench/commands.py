@@ -19,7 +19,7 @@ COMMANDS = {
         "table": ("instruments.table", "Measure writing and reading as Poe, the ancestor, did."),
         "api": ("instruments.api", "Measure the methods of the client, blocking and with asyncio."),
         "latency": ("instruments.latency", "Measure how long calls take, and records from publish to tail."),
-        "pages": ("instruments.pages", "Measure the dashboard's pages beside many topics and a steady load."),
+        "pages": ("instruments.pages", "Measure the dashboard's pages beside many topics and a load."),
         "http": ("instruments.http", "Compare requests to `quoth web` with the same work by quoth.aio."),
         "memory": ("instruments.memory", "Measure what records, topics and waits take, and what grows."),
         "spark": ("spark.command", "Compare what Spark does with topics to what it does with Parquet."),

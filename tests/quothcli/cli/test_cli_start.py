@@ -71,6 +71,7 @@ INSTRUMENTS: dict[str, set[str]] = {
     "bench group": {*_ASYNCIO, "quothlog"},
     "bench http": {*_ASYNCIO, "email", "http"},
     "bench memory": {"quothlog"},
+    "bench pages": {"quothlog"},
 }
 """More of them, for the instruments, beside client, codec and several processes."""
 

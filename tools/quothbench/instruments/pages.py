@@ -1,4 +1,4 @@
-"""`quoth bench pages`: the time of the dashboard's pages beside a broker with many topics and a steady load.
+"""`quoth bench pages`: the time of the dashboard's pages beside a broker with many topics and a load.
 
 In turn the broker is left alone with its load, and pages are viewed beside it; single publishes are timed in
 both. Load, viewer, server and broker are processes of their own, and share the cores.
