@@ -130,11 +130,16 @@ def _alarms(view: PageView) -> None:
 
 
 def _averages(view: PageView) -> Iterator[tuple[str, TrafficRates]]:
-    """Yield the topics that have changed in the last minute, with their rates over all of it."""
+    """Yield the topics that have changed in the last minute, with their rates over all of it.
+
+    A server that was started just now has seen less of it.
+    """
     observer = view.observer
+    seen = len(observer.history.broker) * observer.interval
+    share = observer.interval / max(observer.interval, min(AVERAGED_S, seen))
     for name, samples in observer.history.recent(view.now - AVERAGED_S * 1_000_000):
         sums = (sum(column) for column in zip(*(one.rates for one in samples), strict=True))
-        yield name, TrafficRates(*(amount * observer.interval / AVERAGED_S for amount in sums))
+        yield name, TrafficRates(*(amount * share for amount in sums))
 
 
 def _busiest(view: PageView) -> None:
