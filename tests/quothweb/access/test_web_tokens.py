@@ -186,6 +186,10 @@ def test_wrong_tokens_are_counted_for_a_minute_by_network() -> None:
     assert wrong.count("2001:db8:0:1::1", 30.0) == 0
     assert wrong.count("2001:db8::1", WINDOW_S) == 0
     assert wrong.count("not an address", 0.0) == 0
+    for _ in range(ATTEMPTS_MAX):
+        assert wrong.count("::ffff:192.0.2.1", 0.0) == 0
+    assert wrong.count("192.0.2.1", 0.0) > 0, "it is the same address"
+    assert wrong.count("::ffff:192.0.2.2", 0.0) == 0, "it is another one"
 
 
 def test_a_revoked_token_ends_its_streams_and_no_other(

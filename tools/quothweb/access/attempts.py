@@ -31,11 +31,16 @@ class WrongTokens:
 
 
 def _network(address: str) -> str:
-    """Return the part of an address that a client cannot choose: of IPv6 the first 64 bits."""
+    """Return the part of an address that a client cannot choose: of IPv6 the first 64 bits.
+
+    An address of IPv4 that is written as one of IPv6 is that of IPv4.
+    """
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
         return address[:64]
-    if found.version == 6:
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
         return str(ipaddress.ip_network((found.packed[:8] + bytes(8), 64)))
     return address
