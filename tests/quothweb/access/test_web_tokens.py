@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -293,6 +294,20 @@ def test_a_session_is_a_cookie_that_scripts_and_other_sites_cannot_use(
         assert answer.status_code == 201
         assert http.delete("/session").status_code == 204
         assert http.get("/topics").status_code == 401
+
+
+def test_a_login_that_is_cut_is_an_error_of_the_client(
+    broker: BrokerProcess, tmp_path: Path, start_web: StartWeb
+) -> None:
+    web = start_web(broker.url, tokens=TokenFile(tmp_path).path, access_log=True)
+    host, _, port = web.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as connection:
+        head = "POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
+        connection.sendall(f'{head}{{"token":'.encode())
+        with web.client() as http:
+            assert http.get("/topics").status_code == 401, "it serves"
+    assert "status=400" in web.wait_for("path=/api/v1/session")
+    assert "defect" not in web.stderr
 
 
 def test_a_cookie_that_was_changed_or_is_old_is_worth_nothing() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 
 from quothweb.gateway.operation import GatewayCall
 from quothweb.problems import HttpProblem
@@ -16,7 +16,7 @@ from quothwire.errors import error
 
 JSON_BYTES_MAX = 64 * 1024
 """Settings, and a settlement of thousands of records."""
-_CLOSE = {"Connection": "close"}
+CLOSE = {"Connection": "close"}
 """The rest of the body is not read."""
 
 
@@ -31,6 +31,26 @@ async def body_of(call: GatewayCall, bytes_max: int) -> AsyncIterator[bytes]:
         yield await held.read()
     finally:
         call.services.body_bytes -= held.size
+
+
+async def whole_body(request: Request, seconds: float, require: Callable[[int], None]) -> bytes:
+    """Read a body within a time. Raises `HttpProblem` ``slow_request``, or ``cut_body``.
+
+    require: called with the bytes so far, raises an error if they are too many.
+    """
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                size += len(part)
+                require(size)
+                parts.append(part)
+    except TimeoutError:
+        raise HttpProblem("slow_request", "the body did not come in time", headers=CLOSE) from None
+    except ClientDisconnect:
+        raise HttpProblem("cut_body", "the client has gone before the end of the body") from None
+    return b"".join(parts)
 
 
 async def json_of(call: GatewayCall) -> dict[str, Any]:
@@ -75,30 +95,19 @@ class _Held:
         declared = self._call.request.headers.get("content-length", "")
         if declared.isascii() and declared.isdigit():
             self._require(int(declared[:20]))
-        parts: list[bytes] = []
-        size = 0
-        try:
-            async with asyncio.timeout(self._call.services.config.request_timeout):
-                async for part in self._call.request.stream():
-                    size += len(part)
-                    self._require(size)
-                    parts.append(part)
-        except TimeoutError:
-            raise HttpProblem("slow_request", "the body did not come in time", headers=_CLOSE) from None
-        except ClientDisconnect:
-            raise HttpProblem("cut_body", "the client has gone before the end of the body") from None
-        return b"".join(parts)
+        seconds = self._call.services.config.request_timeout
+        return await whole_body(self._call.request, seconds, self._require)
 
     def _require(self, size: int) -> None:
         """Count the memory for so many bytes."""
         if size > self._bytes_max:
             text = f"the body has more than {self._bytes_max:,} bytes"
-            raise HttpProblem("too_large", text, "nothing of it was stored", headers=_CLOSE)
+            raise HttpProblem("too_large", text, "nothing of it was stored", headers=CLOSE)
         more = size - self.size
         if more <= 0:
             return
         services = self._call.services
         if services.body_bytes + more > services.config.bodies_bytes_max:
-            raise HttpProblem("overloaded", "the bodies of other requests take all memory", headers=_CLOSE)
+            raise HttpProblem("overloaded", "the bodies of other requests take all memory", headers=CLOSE)
         services.body_bytes += more
         self.size = size

@@ -7,13 +7,13 @@ DELETE   end it
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from quothweb.access.token_file import TOKEN_CHARACTERS_MAX
+from quothweb.gateway.bodies import CLOSE, whole_body
 from quothweb.gateway.topics import answer
 from quothweb.problems import HttpProblem
 from quothweb.services import services_of
@@ -21,7 +21,6 @@ from quothwire.errors import error
 
 METHODS = ("GET", "HEAD", "POST", "DELETE")
 _BODY_BYTES_MAX = 4_096
-_CLOSE = {"Connection": "close"}
 
 
 async def session(request: Request) -> Response:
@@ -40,18 +39,16 @@ async def session(request: Request) -> Response:
 
 async def _token_of(request: Request) -> str:
     """Return the token in the body. Raises ``bad_request``."""
-    body = b""
+    body = await whole_body(request, services_of(request).config.request_timeout, _require_small)
     try:
-        async with asyncio.timeout(services_of(request).config.request_timeout):
-            async for part in request.stream():
-                body += part
-                if len(body) > _BODY_BYTES_MAX:
-                    raise HttpProblem("too_large", "the body is larger than one with a token", headers=_CLOSE)
         token = json.loads(body)["token"]
         if not isinstance(token, str) or len(token) > TOKEN_CHARACTERS_MAX:
             raise TypeError
-    except TimeoutError:
-        raise HttpProblem("slow_request", "the body did not come in time", headers=_CLOSE) from None
     except (ValueError, TypeError, KeyError, RecursionError):
         raise error("bad_request", "the body has no token", 'like {"token": "..."}') from None
     return token
+
+
+def _require_small(size: int) -> None:
+    if size > _BODY_BYTES_MAX:
+        raise HttpProblem("too_large", "the body is larger than one with a token", headers=CLOSE)
