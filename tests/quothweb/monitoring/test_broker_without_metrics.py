@@ -46,9 +46,12 @@ def test_an_older_broker_is_reachable_and_its_state_a_warning(
     metrics = answer(web, "metrics")[1].splitlines()
     assert "quoth_up 1.0" in metrics
     assert 'quoth_alarms{alarm="metrics_unknown",severity="warning"} 1.0' in metrics
+    for page in ("", "topics", "groups"):
+        assert "The broker answers, but tells no metrics" in answer(web, page)[1]
     older_broker.kill()
     eventually(lambda: answer(web, "readyz")[0] == 503, "the broker is away", seconds=60)
     assert answer(web, "healthz") == (503, "critical")
+    assert "The broker does not answer" in answer(web, "")[1]
 
 
 def test_the_state_of_an_older_broker_is_not_known_instead_of_critical(

@@ -77,6 +77,8 @@ def _show_state(view: PageView, state: Tag) -> None:
     if observer.failure is not None:
         seen = f", seen {figures.span(int(observer.age))} ago" if observer.rounds else ""
         text, tone = f"unreachable{seen}", "critical"
+    elif observer.metrics_problem is not None:
+        text, tone = "no metrics", "warning"
     elif not observer.rounds:
         text, tone = "not asked yet", "warning"
     else:
@@ -100,7 +102,10 @@ def _notice(view: PageView) -> str:
     """Return what is wrong with all that pages show, "" for nothing."""
     observer = view.observer
     if observer.failure is None:
-        return ""
+        if observer.metrics_problem is None:
+            return ""
+        what = "Pages show neither topics nor figures; the HTTP gateway works."
+        return f"The broker answers, but tells no metrics ({observer.metrics_problem.text}). {what}"
     what = f"It last answered {figures.span(int(observer.age))} ago; figures are of that time."
     if not observer.rounds:
         what = "It has not answered yet, so there is nothing to show."

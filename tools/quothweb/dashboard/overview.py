@@ -119,14 +119,19 @@ def _alarms(view: PageView) -> None:
                 tone = "critical" if alarm.severity is Severity.CRITICAL else "warning"
                 with tag("article", classes=f"card alarm {tone}"):
                     tag("h3", f"{alarm.subject + ': ' if alarm.subject else ''}{alarm.text}")
-                    tag("p", KINDS[alarm.code].meaning)
-                    tag("p", KINDS[alarm.code].action, "note")
+                    tag("p", _without_marks(KINDS[alarm.code].meaning))
+                    tag("p", _without_marks(KINDS[alarm.code].action), "note")
             if len(found) > ALARMS_SHOWN:
                 tag("p", f"and {len(found) - ALARMS_SHOWN:,} more, which `quoth check` prints", "muted")
             if not found:
                 tag("p", "None." if view.observer.rounds else "The broker was not asked yet.", "muted")
 
     view.live(refresh)
+
+
+def _without_marks(text: str) -> str:
+    """Return a text of the documents without their marks of code."""
+    return text.replace("`", "")
 
 
 def _averages(view: PageView) -> Iterator[tuple[str, TrafficRates]]:

@@ -81,6 +81,7 @@ class PageView:
         state = (
             self.observer.rounds,
             self.observer.failure,
+            self.observer.metrics_problem,
             int(self.observer.age) if self.observer.failure else 0,
         )
         if anew or state != self._shown:
