@@ -47,7 +47,7 @@ MODULES = (
     *("quothd.config.template", "quothd.config.check", "quothlog.recovery.repair", "quothlog.writer"),
 )
 """The modules to load: the daemon, the command line with many commands, the client, and their imports."""
-LATER = {"quothweb.main": "quothweb.server"}
+LATER = {"quothweb.main": ("quothweb.server", "quothweb.dashboard.application")}
 """By a module that a command names: what it is about to load, loaded before the first such command is forked.
 It takes a second or two, so only tests that need it pay for it."""
 
@@ -146,9 +146,10 @@ def serve(channel: socket.socket) -> Mapping[str, Any]:
             os._exit(0)
         with open(fds[0], "rb") as body:
             request: dict[str, Any] = json.load(body)
-        for named, module in LATER.items():
+        for named, modules in LATER.items():
             if named in request["code"]:
-                import_module(module)
+                for module in modules:
+                    import_module(module)
         if (between := os.fork()) == 0:
             between = os.getpid()
             if (pid := os.fork()) == 0:

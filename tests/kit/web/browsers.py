@@ -17,6 +17,7 @@ from playwright.sync_api import (
     Page,
     Request,
     TimeoutError,
+    expect,
     sync_playwright,
 )
 
@@ -44,6 +45,7 @@ def chromium(path: str | Path = "") -> Iterator[Browser]:
 
     path: of another program than that of the system.
     """
+    expect.set_options(timeout=DEADLINE_S * 1_000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path or executable(), args=_ARGUMENTS)
         try:

@@ -63,7 +63,9 @@ def confirm(page: Page, name: str, effect: str, text: str | None = None) -> None
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(effect)
     if text is not None:
-        dialog.get_by_role("textbox").fill(text)
+        field = dialog.get_by_role("textbox")
+        expect(field).to_have_value("end")
+        field.fill(text)
     dialog.locator("button").first.press("Enter")
 
 

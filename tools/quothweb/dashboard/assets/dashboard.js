@@ -64,13 +64,18 @@
     silence = setTimeout(() => (said.textContent = ""), 6000);
   };
 
+  const showDialog = (dialog) => {
+    for (const field of dialog.querySelectorAll("input[data-begin]")) field.value = field.dataset.begin;
+    dialog.showModal();
+  };
+
   document.addEventListener("click", (event) => {
     const target = event.target.closest("button, a, dialog");
     if (!target) return;
     if (target.id === "theme") toggleTheme();
     else if (target.id === "menu") showMenu(target.getAttribute("aria-expanded") !== "true");
     else if (target.dataset.copy !== undefined) copy(target);
-    else if (target.dataset.dialog) document.getElementById(target.dataset.dialog).showModal();
+    else if (target.dataset.dialog) showDialog(document.getElementById(target.dataset.dialog));
     else if (target.dataset.close !== undefined) target.closest("dialog").close();
     else if (target.classList.contains("skip")) {
       event.preventDefault();
