@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the dashboard: one browser for the tests of a file, and pages that are watched."""
+"""Fixtures of the tests of the dashboard: one browser for the tests of a file, watched pages, a client."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
+import quoth
+from kit.broker.brokers import BrokerProcess
 from kit.web.browsers import WatchedBrowser, chromium, executable
+from quoth import Client
 
 
 @pytest.fixture(scope="module")
@@ -26,3 +29,10 @@ def browser(chrome: Browser) -> Iterator[WatchedBrowser]:
     yield watched
     watched.close()
     assert not watched.problems, watched.problems
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[Client]:
+    """Return a client of the broker."""
+    with quoth.connect(broker.url) as client:
+        yield client

@@ -9,7 +9,6 @@ import pytest
 from playwright.sync_api import Page, expect
 from starlette.requests import Request
 
-import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.client.records import values
 from kit.deadlines import eventually
@@ -37,13 +36,6 @@ def pages(broker: BrokerProcess) -> Iterator[WebProcess]:
     finally:
         web.close()
         assert not web.logged_problems, web.stderr
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[Client]:
-    """Return a client of the broker."""
-    with quoth.connect(broker.url) as client:
-        yield client
 
 
 @pytest.fixture

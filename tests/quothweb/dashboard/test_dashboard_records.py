@@ -10,7 +10,6 @@ import msgpack
 import pytest
 from playwright.sync_api import Page, expect
 
-import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.web.browsers import WatchedBrowser, connected, table_texts
 from kit.web.servers import WebProcess
@@ -34,13 +33,6 @@ def pages(broker: BrokerProcess) -> Iterator[WebProcess]:
     finally:
         web.close()
         assert not web.logged_problems, web.stderr
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[Client]:
-    """Return a client of the broker."""
-    with quoth.connect(broker.url) as client:
-        yield client
 
 
 def shown(page: Page) -> list[str]:
