@@ -139,5 +139,5 @@ def table_texts(page: Page, name: str, column: int = 0) -> list[str]:
         table.wait_for()
     except TimeoutError:
         raise AssertionError(f"no table {name!r} in {page.locator('body').inner_text()[:1_000]}") from None
-    rows = table.locator("tbody tr")
-    return [text.strip() for text in rows.locator(f"> :nth-child({column + 1})").all_inner_texts()]
+    cells = table.locator(f"tbody tr > :nth-child({column + 1})")
+    return list(cells.evaluate_all("(cells) => cells.map((cell) => cell.innerText.trim())"))

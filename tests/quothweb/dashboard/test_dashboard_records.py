@@ -186,6 +186,22 @@ def test_search_is_bounded_and_goes_on(
     expect(page.get_by_role("alert")).to_contain_text("is neither a pointer nor a time")
 
 
+def test_updates_of_a_page_keep_what_is_typed(
+    pages: WebProcess, browser: WatchedBrowser, client: Client, topic: str
+) -> None:
+    client.publish(topic, [b"a", b"b"])
+    page = browser.open(f"{pages.url}/topic/{topic}/search")
+    state = page.get_by_role("main").locator(".badge").first
+    expect(state).to_have_text("hibernates")
+    page.get_by_role("searchbox").fill("typed")
+    page.get_by_label("From").fill("-1d")
+    client.publish(topic, b"c")
+    expect(state).to_have_text("active")
+    expect(state).to_have_text("hibernates")
+    assert page.get_by_role("searchbox").input_value() == "typed"
+    assert page.get_by_label("From").input_value() == "-1d"
+
+
 def test_tail_follows_and_pauses_without_a_loss(
     pages: WebProcess, browser: WatchedBrowser, client: Client, topic: str
 ) -> None:

@@ -41,6 +41,7 @@ def test_table_is_searched_sorted_and_paged_by_the_server(
     expect(main).to_contain_text("51 to 100 of 121")
     page.get_by_role("searchbox").fill("TOPIC.11")
     expect(main).to_contain_text("10 topics")
+    expect(page.get_by_role("searchbox")).to_have_value("TOPIC.11")
     page.get_by_role("button", name="Records", exact=True).click()
     expect(page.get_by_role("columnheader", name="Records", exact=True)).to_have_attribute(
         "aria-sort", "descending"

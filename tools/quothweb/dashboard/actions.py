@@ -49,8 +49,7 @@ class Action:
             tag("p", effect)
             if field is not None:
                 with tag("label", field[0]):
-                    # As a value, each update of the page would put it back in place of what was typed.
-                    tag("input", type="text", data_begin=field[1], autocomplete="off")
+                    tag("input", type="text", value=field[1], autocomplete="off")
             with tag("div", classes="row"):
                 yes = tag("button", label, style or "strong", type="button")
                 tag("button", "Cancel", type="button", data_close="")

@@ -17,19 +17,25 @@ from nicegui.elements.mixins.text_element import TextElement
 
 ASSETS = Path(__file__).parent / "assets"
 
+_VALUE = "^value"
+"""The attribute. Vue sets the property `value` again with each update of a page, whatever a field holds."""
+
 
 class Tag(TextElement):
     """An element of HTML with a text."""
 
 
 def tag(kind: str, /, text: str = "", classes: str = "", **attributes: Any) -> Tag:
-    """Add an element. attributes: a name with _ stands for one with -; None leaves it out."""
+    """Add an element. attributes: a name with _ stands for one with -; None leaves it out.
+
+    `value` is that which a field begins with: an update of the page keeps what was typed since.
+    """
     element = Tag(tag=kind, text=text)
     if classes:
         element.classes(classes)
     for key, value in attributes.items():
         if value is not None:
-            element.props[key.rstrip("_").replace("_", "-")] = value
+            element.props[_VALUE if key == "value" else key.rstrip("_").replace("_", "-")] = value
     return element
 
 

@@ -65,7 +65,7 @@
   };
 
   const showDialog = (dialog) => {
-    for (const field of dialog.querySelectorAll("input[data-begin]")) field.value = field.dataset.begin;
+    for (const field of dialog.querySelectorAll("input")) field.value = field.defaultValue;
     dialog.showModal();
   };
 
