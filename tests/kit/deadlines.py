@@ -28,6 +28,20 @@ def eventually(check: Callable[[], Result], what: str, seconds: float = DEADLINE
         time.sleep(_PAUSE_S)
 
 
+def becomes(read: Callable[[], Result], wanted: Result, what: str, seconds: float = DEADLINE_S) -> None:
+    """Repeat a reading until it is as wanted; the failure names the last one."""
+    last: list[Result] = []
+
+    def is_wanted() -> bool:
+        last[:] = [read()]
+        return last == [wanted]
+
+    try:
+        eventually(is_wanted, what, seconds)
+    except AssertionError:
+        raise AssertionError(f"waited {seconds:g} s in vain: {what} (last: {last[0]!r})") from None
+
+
 def appears(directory: Path, pattern: str, what: str, seconds: float = DEADLINE_S) -> list[str]:
     """Wait until files under `directory` match, and return their names.
 

@@ -9,7 +9,7 @@ import sys
 import zmq
 
 from kit.broker.peers import FastPeer, Subscriber
-from kit.deadlines import eventually
+from kit.deadlines import becomes, eventually
 from quothwire.closing import Closeable
 
 FLOOD = """
@@ -73,7 +73,7 @@ def counted(fast: FastPeer, name: str) -> int:
 
 def subscriptions_are(fast: FastPeer, count: int) -> None:
     """Wait until the broker has so many subscriptions."""
-    eventually(lambda: counted(fast, "subscriptions") == count, f"{count} subscriptions")
+    becomes(lambda: counted(fast, "subscriptions"), count, f"{count} subscriptions")
 
 
 def random_prefixes(count: int) -> list[bytes]:
