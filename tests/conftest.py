@@ -75,11 +75,6 @@ def pytest_testnodedown(node: Any, error: object) -> None:
         reporter.write_line(f"\nworker {node.gateway.id} has ended with status {status} (-9: by signal 9)")
 
 
-def _end(broker: BrokerProcess) -> None:
-    broker.close()
-    assert not broker.logged_problems, broker.stderr
-
-
 @pytest.fixture(scope="session")
 def context() -> Iterator[Context]:
     """Return the ZeroMQ context of all peers, whose sockets wait for no longer than a test does."""
@@ -110,17 +105,14 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     for broker in started:
         broker.close()
     for broker in started:
-        _end(broker)
+        broker.end()
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """Start a broker process with default settings for all tests of a file. Use `topic` for names."""
-    broker = BrokerProcess(tmp_path_factory.mktemp("broker") / "data")
-    try:
-        yield broker.start()
-    finally:
-        _end(broker)
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data").running() as broker:
+        yield broker
 
 
 @pytest.fixture

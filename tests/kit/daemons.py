@@ -7,7 +7,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import IO, Any, Self
 
 from kit.deadlines import DEADLINE_S
@@ -113,6 +114,19 @@ class DaemonProcess:
             if self.exit_status is None:
                 os.kill(self._process.pid, signal.SIGKILL)
             self.wait()
+
+    def end(self) -> None:
+        """End it if it runs. Fails if it has logged what no process may."""
+        self.close()
+        assert not self.logged_problems, self.stderr
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Start it, and end it with the context."""
+        try:
+            yield self.start()
+        finally:
+            self.end()
 
     # -- properties -------------------------------------------------------------------------------------
 

@@ -14,11 +14,6 @@ from kit.web.servers import WebProcess
 StartWeb = Callable[..., WebProcess]
 
 
-def _end(web: WebProcess) -> None:
-    web.close()
-    assert not web.logged_problems, web.stderr
-
-
 @pytest.fixture
 def start_web() -> Iterator[StartWeb]:
     """Start a server: `start_web(broker.url, payloads=False)`."""
@@ -30,17 +25,14 @@ def start_web() -> Iterator[StartWeb]:
 
     yield start
     for web in started:
-        _end(web)
+        web.end()
 
 
 @pytest.fixture(scope="module")
 def web(broker: BrokerProcess) -> Iterator[WebProcess]:
     """Start a server for all tests of a file, which lets requests change topics. Use `topic` for names."""
-    web = WebProcess(url=broker.url, allow_actions=True)
-    try:
-        yield web.start()
-    finally:
-        _end(web)
+    with WebProcess(url=broker.url, allow_actions=True).running() as web:
+        yield web
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import uvicorn
@@ -232,17 +233,19 @@ class WebProcess:
         self._notifier.ready()
 
     def _apply(self, reloaded: Sourced[WebConfig], tokens: TokenTable | None) -> None:
-        found = reloaded.config
+        """Apply what may change in a running server; for the rest, say that it takes a restart."""
+        differing = SCHEMA.differing(self._config, reloaded.config)
+        fixed = [name for name in differing if not SCHEMA.keys[name].live]
+        config = replace(reloaded.config, **{name: getattr(self._config, name) for name in fixed})
         revoked = self._server.services.replace_tokens(tokens)
         self._server.services.origins = reloaded.origins
-        changed = SCHEMA.differing(self._config, found)
-        fixed = [name for name in changed if not SCHEMA.keys[name].live]
-        note("reloaded", file=self._file or "none", changed=changed)
+        note("reloaded", file=self._file or "none", changed=SCHEMA.differing(self._config, config))
         if tokens is not None:
             note("tokens_changed", tokens=len(tokens), revoked=sorted(revoked))
         if fixed:
             note("restart_needed", keys=fixed)
-        configure(self._writer, found.log_level, found.log_format)
+        self._config = config
+        configure(self._writer, config.log_level, config.log_format)
 
     def _set_up_log(self) -> None:
         configure(self._writer, self._config.log_level, self._config.log_format)

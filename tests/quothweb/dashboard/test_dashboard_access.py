@@ -9,13 +9,15 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 from playwright.sync_api import expect
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
-from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually
 from kit.keys import KeyFiles
 from kit.web.browsers import WatchedBrowser, serious_findings
@@ -40,16 +42,21 @@ UPGRADE = {
 
 
 class Site(NamedTuple):
-    """A server with tokens: those of two operators, and one that may use a single topic."""
+    """A server with tokens of operators, and of one that may use a single topic.
+
+    revoked: an operator whose token a test removes. limited: one whose key loses its right in a test.
+    """
 
     broker: BrokerProcess
     keys: KeyFiles
-    olga: Key
     web: WebProcess
     tokens: TokenFile
     operator: str
     second: str
     other: str
+    revoked: str
+    limited: str
+    limited_key: Key
 
     @contextmanager
     def logged_in(self, token: str) -> Iterator[httpx.Client]:
@@ -59,32 +66,29 @@ class Site(NamedTuple):
             assert (answer.status_code, answer.headers["location"]) == (303, "/topics")
             yield client
 
-    def revoke(self, name: str) -> None:
-        """Remove a token, and let the server read the file again."""
-        self.tokens.remove(name)
-        os.kill(self.web.pid, signal.SIGHUP)
-        self.web.wait_for("reloaded")
 
-
-@pytest.fixture
-def site(tmp_path: Path, start_broker: StartBroker, start_web: StartWeb) -> Site:
-    """Start a broker with keys and a server with tokens."""
-    return site_of(KeyFiles(tmp_path), tmp_path, start_broker, start_web)
-
-
-def site_of(
-    keys: KeyFiles, tmp_path: Path, start_broker: StartBroker, start_web: StartWeb, **settings: object
-) -> Site:
-    """Start both. settings: of the server."""
-    own = keys.write_key(keys.add("web"))
-    tokens = TokenFile(tmp_path)
-    olga = keys.add("olga")
-    operator = tokens.add("olga", keys.write_key(olga))
-    second = tokens.add("oleg", keys.write_key(keys.add("oleg")))
+@contextmanager
+def site_in(folder: Path, **settings: Any) -> Iterator[Site]:
+    """Start a broker with keys and a server with tokens. settings: of the server."""
+    keys, tokens = KeyFiles(folder), TokenFile(folder)
+    own, limited_key = keys.write_key(keys.add("web")), keys.add("lena")
+    operator, second, revoked = (
+        tokens.add(name, keys.write_key(keys.add(name))) for name in ("olga", "oleg", "rosa")
+    )
     other = tokens.add("otto", keys.write_key(keys.add("otto", "orders")))
-    broker = start_broker(**keys.settings)
-    web = start_web(broker.url, key_file=own, tokens=tokens.path, poll_interval=0.2, **settings)
-    return Site(broker, keys, olga, web, tokens, operator, second, other)
+    limited = tokens.add("lena", keys.write_key(limited_key))
+    server = WebProcess(url="", key_file=own, tokens=tokens.path, poll_interval=0.2, **settings)
+    with BrokerProcess(folder / "data", **keys.settings).running() as broker:
+        server.settings["url"] = broker.url
+        with server.running() as web:
+            yield Site(broker, keys, web, tokens, operator, second, other, revoked, limited, limited_key)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Start both for the tests of this file."""
+    with site_in(tmp_path_factory.mktemp("site")) as site:
+        yield site
 
 
 def page_of(client: httpx.Client) -> str:
@@ -159,33 +163,52 @@ def test_socket_belongs_to_the_one_that_loaded_the_page(site: Site) -> None:
 def test_open_page_ends_with_its_token(site: Site, browser: WatchedBrowser) -> None:
     page = browser.context().new_page()
     page.goto(f"{site.web.url}/login?next=/topics")
-    page.get_by_label("Token").fill(site.operator)
+    page.get_by_label("Token").fill(site.revoked)
     page.keyboard.press("Enter")
     page.wait_for_function("window.did_handshake === true")
-    site.revoke("olga")
+    site.tokens.remove("rosa")
+    os.kill(site.web.pid, signal.SIGHUP)
     expect(page.get_by_label("Token")).to_be_visible()
 
 
 def test_open_page_ends_with_the_right_of_its_key(site: Site, browser: WatchedBrowser) -> None:
     page = browser.context().new_page()
     page.goto(f"{site.web.url}/login?next=/topics")
-    page.get_by_label("Token").fill(site.operator)
+    page.get_by_label("Token").fill(site.limited)
     page.keyboard.press("Enter")
     page.wait_for_function("window.did_handshake === true")
-    site.keys.allow(site.olga, "orders")
+    site.keys.allow(site.limited_key, "orders")
     os.kill(site.broker.pid, signal.SIGHUP)
     expect(page.get_by_role("alert")).to_contain_text("no right admin")
 
 
-def test_login_below_the_path_of_a_proxy_leads_to_the_page(
-    tmp_path: Path, start_broker: StartBroker, start_web: StartWeb
-) -> None:
-    site = site_of(KeyFiles(tmp_path), tmp_path, start_broker, start_web, root_path="/quoth")
-    with httpx.Client(base_url=site.web.url, headers={"Accept": "text/html"}, timeout=20) as client:
+def test_login_below_the_path_of_a_proxy_leads_to_the_page(tmp_path: Path) -> None:
+    with site_in(tmp_path, root_path="/quoth") as site, httpx.Client(base_url=site.web.url) as client:
+        client.headers["Accept"] = "text/html"
         asked = client.get("/topics?search=a")
         assert asked.headers["location"] == "/quoth/login?next=%2Ftopics%3Fsearch%3Da"
         answer = client.post("/login", data={"token": site.operator, "next": "/topics?search=a"})
         assert answer.headers["location"] == "/quoth/topics?search=a"
+
+
+def test_socket_reaches_the_page_that_it_was_opened_for_alone(site: Site) -> None:
+    """Its messages name a page: another one, of another token, takes none of them."""
+    with site.logged_in(site.operator) as olga, site.logged_in(site.second) as oleg:
+        page, foreign = page_of(oleg), page_of(olga)
+        url = f"{site.web.url}{SOCKET}&client_id={page}".replace("http:", "ws:", 1)
+        cookie = {"Cookie": f"{COOKIE}={oleg.cookies[COOKIE]}"}
+        for named in (page, foreign, None):
+            with connect(url, additional_headers=cookie) as socket:
+                assert str(socket.recv(20)).startswith("0{"), "engine.io opens"
+                socket.send("40")
+                told = {"client_id": named, "level": "warning", "message": "told by a page"}
+                socket.send(f"42{json.dumps(['log', told])}")
+                if named == page:
+                    site.web.wait_for("told by a page")
+                else:
+                    with pytest.raises(ConnectionClosed):
+                        list(iter(lambda: socket.recv(20), None))
+    assert site.web.stderr.count("told by a page") == 1
 
 
 def test_login_leads_to_no_other_site(site: Site) -> None:

@@ -30,12 +30,8 @@ CHANGES = ("Pause", "Resume", "Move", "Delete", "Retry", "Drop", "Retry all show
 @pytest.fixture(scope="module")
 def pages(broker: BrokerProcess) -> Iterator[WebProcess]:
     """Start a server that allows actions."""
-    web = WebProcess(url=broker.url, poll_interval=0.2, allow_actions=True)
-    try:
-        yield web.start()
-    finally:
-        web.close()
-        assert not web.logged_problems, web.stderr
+    with WebProcess(url=broker.url, poll_interval=0.2, allow_actions=True).running() as web:
+        yield web
 
 
 @pytest.fixture

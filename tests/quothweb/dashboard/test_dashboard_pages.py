@@ -60,12 +60,8 @@ def filled(broker: BrokerProcess) -> str:
 @pytest.fixture(scope="module")
 def pages(filled: str) -> Iterator[WebProcess]:
     """Start a server that asks the broker often."""
-    web = WebProcess(url=filled, poll_interval=0.2)
-    try:
-        yield web.start()
-    finally:
-        web.close()
-        assert not web.logged_problems, web.stderr
+    with WebProcess(url=filled, poll_interval=0.2).running() as web:
+        yield web
 
 
 @pytest.mark.parametrize("case", PAGES, ids=lambda case: case.path)

@@ -27,12 +27,8 @@ HOSTILE = (
 @pytest.fixture(scope="module")
 def pages(broker: BrokerProcess) -> Iterator[WebProcess]:
     """Start a server for the tests of this file."""
-    web = WebProcess(url=broker.url, poll_interval=0.2)
-    try:
-        yield web.start()
-    finally:
-        web.close()
-        assert not web.logged_problems, web.stderr
+    with WebProcess(url=broker.url, poll_interval=0.2).running() as web:
+        yield web
 
 
 def shown(page: Page) -> list[str]:

@@ -37,7 +37,8 @@ def answer(web: WebProcess, path: str) -> tuple[int, str]:
 def test_an_older_broker_is_reachable_and_its_state_a_warning(
     older_broker: BrokerProcess, start_web: StartWeb
 ) -> None:
-    web = start_web(older_broker.url, **POLL)
+    """A supervisor hears that the broker is away long before `timeout` ends."""
+    web = start_web(older_broker.url, timeout=300, **POLL)
     eventually(lambda: answer(web, "readyz") == (200, "ok"), "the broker has answered")
     assert answer(web, "healthz") == (200, "warning")
     verbose = httpx.get(f"{web.url}/healthz?verbose").json()

@@ -29,15 +29,11 @@ TIMEOUT_S = 0.5
 @pytest.fixture(scope="module")
 def strict(broker: BrokerProcess) -> Iterator[WebProcess]:
     """Start a server with small limits."""
-    web = WebProcess(
+    with WebProcess(
         url=broker.url, request_timeout=TIMEOUT_S, body_bytes_max=10_000, bodies_bytes_max=15_000,
         connections_max=50, allow_actions=True,
-    )  # fmt: skip
-    try:
-        yield web.start()
-    finally:
-        web.close()
-        assert not web.logged_problems, web.stderr
+    ).running() as web:  # fmt: skip
+        yield web
 
 
 @contextlib.contextmanager

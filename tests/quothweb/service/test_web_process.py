@@ -134,6 +134,7 @@ def test_a_reload_names_keys_that_need_a_restart(broker: BrokerProcess, tmp_path
         file.write_text(f'url = "{broker.url}"\nlog_format = "json"\npayloads = false\n')
         os.kill(web.pid, signal.SIGHUP)
         assert "keys=payloads" in web.wait_for("event=restart_needed")
+        assert web.wait_for("event=reloaded").endswith("changed=log_format")
         file.write_text("port = 'x'\n")
         os.kill(web.pid, signal.SIGHUP)
         assert '"event": "reload_refused"' in web.wait_for("reload_refused")

@@ -8,10 +8,11 @@ session or with the server.
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import secrets
 import time
 from typing import Any
-from urllib.parse import parse_qs
 
 from nicegui import Client
 from starlette.datastructures import MutableHeaders
@@ -36,6 +37,10 @@ POLICY = (
     "frame-ancestors 'none'"
 )
 """Vue compiles templates in the browser, which needs unsafe-eval; Quasar sets styles of elements."""
+
+_EVENTS = ("42", "45")
+"""Events in text, and with binary parts, which no page has: numbers of engine.io and of socket.io."""
+_EVENT = re.compile(r"42\d*(\[.*)", re.DOTALL)
 
 
 class PageGuard:
@@ -74,35 +79,51 @@ class PageGuard:
 
     async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         principal = scope[PRINCIPAL]
-        if _owner_of(scope) not in (None, principal):
+        page = HTTPConnection(scope).query_params.get("client_id", "")
+        if _owner_of(page) not in (None, principal):
             raise HttpProblem("denied", "another token has loaded this page")
         with self._services.streams.opened(principal) as stream:
-            socket = _PageSocket(self._services, HTTPConnection(scope), stream, receive, send)
+            socket = _PageSocket(self._services, HTTPConnection(scope), page, stream, receive, send)
             with contextlib.suppress(OSError):  # the browser has gone while something was sent to it
                 await self._app(scope, socket.receive, send)
 
 
-def _owner_of(scope: Scope) -> Principal | None:
-    """Return the principal that has loaded the page of a socket; None for a page that is not known."""
-    query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-    client = Client.instances.get(query.get("client_id", [""])[0])
+def _owner_of(page: str) -> Principal | None:
+    """Return the principal that has loaded a page; None for one that is not known."""
+    client = Client.instances.get(page)
     found: Principal | None = client.request.scope.get(PRINCIPAL) if client is not None else None
     return found
 
 
+def _names_alone(text: str, page: str) -> bool:
+    """Return True if a message of a browser is about one page, or about none."""
+    if not text.startswith(_EVENTS):
+        return True
+    found = _EVENT.fullmatch(text)
+    if found is None:
+        return False
+    try:
+        _, about = json.loads(found[1])
+        return bool(about["client_id"] == page)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return False
+
+
 class _PageSocket:
-    """The WebSocket of an open page."""
+    """The WebSocket of an open page. page: the id of it at NiceGUI."""
 
     def __init__(
         self,
         services: WebServices,
         connection: HTTPConnection,
+        page: str,
         stream: OpenStream,
         receive: Receive,
         send: Send,
     ) -> None:
         self._services = services
         self._connection = connection
+        self._page = page
         self._stream = stream
         self._receive = receive
         self._send = send
@@ -114,6 +135,8 @@ class _PageSocket:
             message = await self._stream.result_of(self._receive())
             if time.monotonic() - self._checked_at >= CHECKED_S:
                 await self._check()
+            if not _names_alone(message.get("text") or "", self._page):
+                raise HttpProblem("denied", "the socket of a page is for that page")
         except (StreamEnded, HttpProblem, QuothError):
             with contextlib.suppress(OSError):
                 await self._send({"type": "websocket.close", "code": 1001})

@@ -41,6 +41,8 @@ from quothwire.errors import QuothError
 from quothwire.protocol.metric_messages import GetMetrics, Metrics
 
 DEFECT, DEFECT_HINT = "defect", WEB_CODES["defect"].hint
+ANSWER_S = 5.0
+"""Time that the broker may take for an answer, before a supervisor hears that it gives none."""
 PAGE_TOPICS = 200
 PAUSE_S = 0.01
 """Between two pages of topics: the broker takes a millisecond for one."""
@@ -214,7 +216,8 @@ class BrokerObserver:
         self.history.broker.append(TrafficSample(found.time, rates, p50, p99))
 
     async def _ask(self, client: BrokerClient, request: GetMetrics) -> Metrics:
-        found = await client.execute(ask(Metrics, request, timeout=client.timeout))
+        timeout = min(client.timeout, ANSWER_S)
+        found = await client.execute(ask(Metrics, request, timeout=timeout))
         self.answered_at = time.monotonic()
         return found
 
