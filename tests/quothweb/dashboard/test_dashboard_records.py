@@ -10,7 +10,8 @@ import msgpack
 import pytest
 from playwright.sync_api import Page, expect
 
-from kit.broker.brokers import BrokerProcess
+import quoth
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.web.browsers import WatchedBrowser, connected, table_texts
 from kit.web.servers import WebProcess
 from quoth import Client
@@ -216,6 +217,24 @@ def test_tail_follows_and_pauses_without_a_loss(
     client.publish(topic, [b"%d" % number for number in range(300)])
     expect(main).to_contain_text("303 records came, the last 200 are kept")
     assert len(table_texts(page, "Newest records")) == 200
+
+
+def test_tail_goes_on_when_the_broker_is_back(
+    start_broker: StartBroker, start_web: StartWeb, browser: WatchedBrowser
+) -> None:
+    broker = start_broker()
+    with quoth.connect(broker.url) as client:
+        client.publish("orders", b"before")
+    web = start_web(broker.url, poll_interval=0.2, timeout=1)
+    page = browser.open(f"{web.url}/topic/orders/tail")
+    main = page.get_by_role("main")
+    expect(main).to_contain_text("follows the topic")
+    broker.kill()
+    expect(main).to_contain_text("The broker does not answer")
+    broker.restart()
+    with quoth.connect(broker.url) as client:
+        client.publish("orders", b"after")
+    expect(page.get_by_role("region", name="Newest records")).to_contain_text("after")
 
 
 def test_looking_changes_nothing(

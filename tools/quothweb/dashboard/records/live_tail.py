@@ -27,7 +27,7 @@ from quothwire.errors import QuothError
 ROWS_MAX = 200
 FAST_MAX = 1_000
 """Records in a second above which the tail leaves some out."""
-SHOWN_S = 0.5
+SHOWN_S, RETRY_S = 0.5, 1.0
 
 
 async def live_tail(view: PageView) -> None:
@@ -88,18 +88,31 @@ class LiveTail:
             await self._detail.show(int(key), focus=True)
 
     async def _follow(self) -> None:
-        """Follow the topic until the page is closed. A pause ends a tail; the next one goes on behind it."""
-        while not self._problem:
+        """Follow the topic until the page is closed. A pause ends a tail; the next one goes on behind it.
+
+        It goes on, too, when a broker that was away answers again.
+        """
+        while True:
             await self._is_running.wait()
             try:
+                if self._problem:
+                    await self._view.ask(lambda client: client.topic(self._topic))
+                    self._say("")
                 async with self._view.services.brokers.client_of(self._view.principal) as client:
                     tail = client.tail(self._topic, after=self._after, on_gap=self._take_gap)
                     await self._take_from(tail)
                 if self._is_running.is_set():
                     await self._skip()
             except QuothError as problem:
-                self._problem = problem.text
-                self._is_changed = True
+                self._say(problem.text)
+                if not problem.retryable:
+                    return
+                await asyncio.sleep(RETRY_S)
+
+    def _say(self, problem: str) -> None:
+        """Show why no records come, or that they do."""
+        self._problem = problem
+        self._is_changed = True
 
     async def _take_from(self, tail: Tail) -> None:
         """Take records until a pause, or until there are too many in a second."""
@@ -138,6 +151,7 @@ class LiveTail:
             text = "The topic is faster than this page: records behind this one are left out"
             self._rows.appendleft(self._table.remark(f"left out {info.last}", self._after, text))
             self._after = info.last
+            self._is_changed = True
         await asyncio.sleep(1)
 
     def _take_gap(self, gap: Gap) -> None:
