@@ -13,10 +13,12 @@ import zipfile
 from email.message import Message
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 
+from build_native import is_current
 from quothcli.commands.about.pages import FILES
 
 ROOT = Path(__file__).parents[1]
@@ -112,6 +114,18 @@ def test_wheel_has_compiled_modules_without_their_sources(built: Built) -> None:
         compiled = {path.name.partition(".")[0]: path for path in folder.glob("*.so")}
         assert set(compiled) == {path.stem for path in source.glob("*.pyi")}
         assert [path for path in compiled.values() if str(ROOT).encode() in path.read_bytes()] == []
+
+
+def test_a_module_is_compiled_again_after_a_change_of_its_sources(tmp_path: Path) -> None:
+    pytest.importorskip("quothwire._native.batch")
+    source = tmp_path / "batch.pyx"
+    source.touch()
+    module = SimpleNamespace(name="quothwire._native.batch", sources=[str(source)], depends=[])
+    assert not is_current(module), "the source is newer"
+    os.utime(source, (0, 0))
+    assert is_current(module)
+    module.name = "quothwire._native.another"
+    assert not is_current(module), "there is none"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="auditwheel is for Linux")

@@ -1,13 +1,15 @@
 """Compiles the functions of `quothwire.native`, for wheels and for the source tree.
 
-pip calls it through hatchling when it builds or installs Quoth. Without a compiler Quoth is installed as pure
-Python, and says so. `python tools/build_native.py` compiles in the source tree.
+pip calls it through hatchling when it builds or installs Quoth, and it compiles what has changed since the
+last time. Without a compiler Quoth is installed as pure Python, and says so. `python tools/build_native.py`
+compiles everything in the source tree.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -53,7 +55,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
         if self.target_name != "wheel" or wanted == "0":
             return
         try:
-            made = build()
+            made = build(only_changed=True)
         except Exception as problem:
             if wanted == "1":
                 raise
@@ -71,8 +73,11 @@ def path_in_wheel(path: Path) -> str:
     return f"{package.replace('.', '/')}/{path.name}"
 
 
-def build() -> list[Path]:
-    """Compile all modules, and return their paths. Raises what the compiler does."""
+def build(*, only_changed: bool = False) -> list[Path]:
+    """Compile all modules, or those older than their sources, and return the paths of all.
+
+    Raises what the compiler does.
+    """
     from Cython.Build import cythonize
     from setuptools import Extension
 
@@ -87,16 +92,32 @@ def build() -> list[Path]:
         for package, folder in PACKAGES.items()
         for source in sorted(folder.glob("*.pyx"))
     ]
+    wanted = [one for one in extensions if not (only_changed and is_current(one))]
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as threads:
         modules = cythonize(
-            extensions,
+            wanted,
             build_dir=scratch,
             include_path=[str(folder.parents[len(name.split(".")) - 1]) for name, folder in PACKAGES.items()],
             compiler_directives=DIRECTIVES,
             quiet=True,
         )
         compiled = list(threads.map(partial(_compile, scratch), modules))  # all or none are installed
-        return [_installed(path, module.name) for path, module in zip(compiled, modules, strict=True)]
+        for path, module in zip(compiled, modules, strict=True):
+            _install(path, _place_of(module.name))
+    return [_place_of(module.name) for module in extensions]
+
+
+def _place_of(name: str) -> Path:
+    """Return the path of a compiled module for this Python."""
+    package, _, module = name.rpartition(".")
+    return PACKAGES[package] / f"{module}{sysconfig.get_config_var('EXT_SUFFIX')}"
+
+
+def is_current(module: Any) -> bool:
+    """Return True if a module was compiled after the last change of its sources."""
+    place = _place_of(module.name)
+    sources = (__file__, *module.sources, *module.depends)
+    return place.exists() and place.stat().st_mtime > max(os.stat(path).st_mtime for path in sources)
 
 
 def _compile(scratch: str, module: Any) -> Path:
@@ -110,12 +131,9 @@ def _compile(scratch: str, module: Any) -> Path:
     return Path(command.get_ext_fullpath(module.name))
 
 
-def _installed(built: Path, name: str) -> Path:
+def _install(built: Path, place: Path) -> None:
     """Move a compiled module beside its source, in one step: a process may be using the old one."""
-    package, _, _ = name.rpartition(".")
-    place = PACKAGES[package] / built.name
     os.replace(_near(built, place), place)
-    return place
 
 
 def _near(built: Path, place: Path) -> Path:
