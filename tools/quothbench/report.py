@@ -50,7 +50,7 @@ class Report:
             printer.object({"benchmark": name, **shown})
         else:
             for key, value in shown.items():
-                printer.line(f"{key.replace('_', ' '):<12}{value}")
+                printer.line(f"{key.replace('_', ' '):<11} {value}")
             printer.line("")
             printer.line(self._line([column.title for column in columns]))
         printer.flush()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import math
 import signal
@@ -109,8 +110,10 @@ class WebServer(uvicorn.Server):
         self._stop_timeout = config.stop_timeout
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and report that."""
+        """Start, and report that. What is there by now, the collector looks at no more."""
         await super().startup(sockets)
+        gc.collect()
+        gc.freeze()
         note("broker", url=self.services.config.url)
         tokens = self.services.access.tokens
         if tokens is not None:

@@ -1,7 +1,8 @@
 """`quoth bench pages`: the time of the dashboard's pages beside a broker with many topics and a load.
 
 In turn the broker is left alone with its load, and pages are viewed beside it; single publishes are timed in
-both. Load, viewer, server and broker are processes of their own, and share the cores.
+both. Load, viewer, server and broker are processes of their own. The server and the viewer have the last core
+for themselves, so that the figures show what pages cost the broker, unless all share all cores.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, NamedTuple
+
+import typer
 
 import quoth
 from quothbench import options
 from quothbench.figures import Spread, alternate, quantiles
+from quothbench.load.cores import Cores, divided, on_cores
 from quothbench.load.many_topics import make_topics
 from quothbench.load.servers import Target, own_broker, serving
 from quothbench.report import Report, ReportColumn, count, seconds, spread
@@ -53,6 +58,7 @@ class PagesBench(NamedTuple):
 
     client: quoth.Client
     web: Target
+    cores: Cores
     report: Report
     lasts: float
     pairs: int
@@ -81,11 +87,12 @@ class PagesBench(NamedTuple):
         return Probed(self._publishes(), {})
 
     def _viewed(self) -> Probed:
-        viewer = subprocess.Popen(
-            [sys.executable, "-c", "from quothbench.load.page_views import main; main()", self.web.url,
-             str(self.lasts), str(VIEWS_PER_S), *PAGES],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        with on_cores(self.cores.beside):
+            viewer = subprocess.Popen(
+                [sys.executable, "-c", "from quothbench.load.page_views import main; main()", self.web.url,
+                 str(self.lasts), str(VIEWS_PER_S), *PAGES],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )  # fmt: skip
         try:
             publishes = self._publishes()
             out, problem = viewer.communicate(timeout=self.lasts + 120)
@@ -127,6 +134,9 @@ def pages(
     size: options.Size = 100,
     lasts: Annotated[float, options.seconds("Length of each measurement.")] = 20.0,
     pairs: options.Pairs = 3,
+    shares: Annotated[
+        bool, typer.Option("--shared-cores", help="Let quoth-web and the viewer use all cores, too.")
+    ] = False,
     directory: options.Directory = None,
 ) -> None:
     """Measure the dashboard's pages beside many topics and a load.
@@ -138,20 +148,25 @@ def pages(
         data = made / "data"
         say(f"making {topics:,} topics in {data}")
         make_topics(data, topics, b"x" * size)
-        _measure(session.printer, data, topics, rate, size, lasts, pairs)
+        cores = Cores() if shares else divided()
+        with on_cores(cores.broker):
+            _measure(session.printer, data, cores, topics, rate, size, lasts, pairs)
 
 
 def _measure(
-    printer: Printer, data: Path, topics: int, rate: int, size: int, lasts: float, pairs: int
+    printer: Printer, data: Path, cores: Cores, topics: int, rate: int, size: int, lasts: float, pairs: int
 ) -> None:
-    conditions = {"topics": topics, "records_per_second": rate, "value_bytes": size, "level": "written"}
+    conditions: dict[str, object] = {"topics": topics, "records_per_second": rate, "value_bytes": size}
+    conditions |= {"level": "written", "cores": "the last one for pages" if cores.beside else "shared"}
     web = [sys.executable, "-c", "from quothweb.main import main; main()", "--port", "0", "--url"]
     load = [sys.executable, "-c", "from quothbench.load.paced import main; main()", _LOAD_READY]
     with own_broker(data, topics_max=topics + 1_000) as broker, quoth.connect(broker.url) as client:
         _wait_until_opened(client)
         with (
-            serving("quoth web", [*web, broker.url], _WEB_READY) as server,
             serving("the load", [*load, broker.url, "load", str(rate), str(size)], _LOAD_READY),
+            ExitStack() as stack,
         ):
+            with on_cores(cores.beside):
+                server = stack.enter_context(serving("quoth web", [*web, broker.url], _WEB_READY))
             report = Report(printer, "pages", {**conditions, "seconds": lasts, "pairs": pairs}, COLUMNS)
-            PagesBench(client, server, report, lasts, pairs).run()
+            PagesBench(client, server, cores, report, lasts, pairs).run()

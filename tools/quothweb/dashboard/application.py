@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import FastAPI
-from nicegui import core, ui
+from nicegui import Client, core, ui
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -48,6 +50,8 @@ ICON = (
 )
 RECONNECT_S = 10.0
 """Time in which a page may connect again and goes on as it was."""
+UNSEEN_S = 20.0
+"""Time after which a page is dropped that never opened its socket: a program has read its HTML alone."""
 HISTORY = 100
 """Messages that are kept for a page that connects again."""
 
@@ -76,6 +80,7 @@ def pages_of(services: WebServices) -> tuple[FastAPI, list[BaseRoute]]:
         message_history_length=HISTORY,
         gzip_middleware_factory=None,
     )
+    core.app.timer(UNSEEN_S / 4, partial(Client.prune_instances, client_age_threshold=UNSEEN_S))
     core.app.config.socket_io_js_transports = ["websocket"]
     core.sio.eio.transports = ["websocket"]  # what polls sends no origin that could be checked
     routes: list[BaseRoute] = [
