@@ -38,8 +38,8 @@ def becomes(read: Callable[[], Result], wanted: Result, what: str, seconds: floa
 
     try:
         eventually(is_wanted, what, seconds)
-    except AssertionError:
-        raise AssertionError(f"waited {seconds:g} s in vain: {what} (last: {last[0]!r})") from None
+    except AssertionError as failure:
+        raise AssertionError(f"{failure}; the last reading was {last}") from failure
 
 
 def appears(directory: Path, pattern: str, what: str, seconds: float = DEADLINE_S) -> list[str]:

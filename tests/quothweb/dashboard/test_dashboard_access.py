@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually
 from kit.keys import KeyFiles
-from kit.web.browsers import WatchedBrowser, serious_findings
+from kit.web.browsers import WatchedBrowser, connected, serious_findings
 from kit.web.servers import TokenFile, WebProcess
 from quothweb.access.sessions import COOKIE
 from quothwire.security.key_file import Key
@@ -98,6 +98,15 @@ def page_of(client: httpx.Client) -> str:
     return found[1]
 
 
+def open_page(site: Site, browser: WatchedBrowser, token: str) -> Page:
+    """Log a person in, and wait until the page has its socket."""
+    page = browser.context().new_page()
+    page.goto(f"{site.web.url}/login?next=/topics")
+    page.get_by_label("Token").fill(token)
+    page.keyboard.press("Enter")
+    return connected(page)
+
+
 def upgrade(client: httpx.Client, page: str, **headers: str) -> int:
     """Ask for the socket of a page, and return the status of the answer."""
     with client.stream("GET", f"{SOCKET}&client_id={page}", headers={**UPGRADE, **headers}) as answer:
@@ -161,22 +170,14 @@ def test_socket_belongs_to_the_one_that_loaded_the_page(site: Site) -> None:
 
 
 def test_open_page_ends_with_its_token(site: Site, browser: WatchedBrowser) -> None:
-    page = browser.context().new_page()
-    page.goto(f"{site.web.url}/login?next=/topics")
-    page.get_by_label("Token").fill(site.revoked)
-    page.keyboard.press("Enter")
-    page.wait_for_function("window.did_handshake === true")
+    page = open_page(site, browser, site.revoked)
     site.tokens.remove("rosa")
     os.kill(site.web.pid, signal.SIGHUP)
     expect(page.get_by_label("Token")).to_be_visible()
 
 
 def test_open_page_ends_with_the_right_of_its_key(site: Site, browser: WatchedBrowser) -> None:
-    page = browser.context().new_page()
-    page.goto(f"{site.web.url}/login?next=/topics")
-    page.get_by_label("Token").fill(site.limited)
-    page.keyboard.press("Enter")
-    page.wait_for_function("window.did_handshake === true")
+    page = open_page(site, browser, site.limited)
     site.keys.allow(site.limited_key, "orders")
     os.kill(site.broker.pid, signal.SIGHUP)
     expect(page.get_by_role("alert")).to_contain_text("no right admin")

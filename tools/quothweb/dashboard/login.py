@@ -5,7 +5,6 @@ They are plain HTML: a client that is not authenticated costs the server nothing
 
 from __future__ import annotations
 
-import asyncio
 from html import escape
 from urllib.parse import parse_qs
 
@@ -14,9 +13,9 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from quothweb.dashboard.view import local_path, page_url
 from quothweb.problems import HttpProblem
+from quothweb.service.request_body import login_body
 from quothweb.services import services_of
 
-BODY_BYTES_MAX = 4_096
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; "
@@ -101,15 +100,7 @@ def _page(title: str, content: str, root: str, status: int) -> Response:
 
 async def _given(request: Request) -> dict[str, str]:
     """Read the fields of the form. Raises `HttpProblem` for one that is too large or too slow."""
-    body = b""
-    try:
-        async with asyncio.timeout(services_of(request).config.request_timeout):
-            async for part in request.stream():
-                body += part
-                if len(body) > BODY_BYTES_MAX:
-                    raise HttpProblem("too_large", "the form is larger than one with a token")
-    except TimeoutError:
-        raise HttpProblem("slow_request", "the form did not come in time") from None
+    body = await login_body(request, services_of(request).config.request_timeout)
     return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
 
 

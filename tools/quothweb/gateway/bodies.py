@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
-
 from quothweb.gateway.operation import GatewayCall
 from quothweb.problems import HttpProblem
+from quothweb.service.request_body import CLOSE, whole_body
 from quothwire.errors import error
 
 JSON_BYTES_MAX = 64 * 1024
 """Settings, and a settlement of thousands of records."""
-CLOSE = {"Connection": "close"}
-"""The rest of the body is not read."""
 
 
 @asynccontextmanager
@@ -31,26 +27,6 @@ async def body_of(call: GatewayCall, bytes_max: int) -> AsyncIterator[bytes]:
         yield await held.read()
     finally:
         call.services.body_bytes -= held.size
-
-
-async def whole_body(request: Request, seconds: float, require: Callable[[int], None]) -> bytes:
-    """Read a body within a time. Raises `HttpProblem` ``slow_request``, or ``cut_body``.
-
-    require: called with the bytes so far, raises an error if they are too many.
-    """
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(seconds):
-            async for part in request.stream():
-                size += len(part)
-                require(size)
-                parts.append(part)
-    except TimeoutError:
-        raise HttpProblem("slow_request", "the body did not come in time", headers=CLOSE) from None
-    except ClientDisconnect:
-        raise HttpProblem("cut_body", "the client has gone before the end of the body") from None
-    return b"".join(parts)
 
 
 async def json_of(call: GatewayCall) -> dict[str, Any]:

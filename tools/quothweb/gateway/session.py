@@ -13,14 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quothweb.access.token_file import TOKEN_CHARACTERS_MAX
-from quothweb.gateway.bodies import CLOSE, whole_body
 from quothweb.gateway.topics import answer
-from quothweb.problems import HttpProblem
+from quothweb.service.request_body import login_body
 from quothweb.services import services_of
 from quothwire.errors import error
 
 METHODS = ("GET", "HEAD", "POST", "DELETE")
-_BODY_BYTES_MAX = 4_096
 
 
 async def session(request: Request) -> Response:
@@ -39,7 +37,7 @@ async def session(request: Request) -> Response:
 
 async def _token_of(request: Request) -> str:
     """Return the token in the body. Raises ``bad_request``."""
-    body = await whole_body(request, services_of(request).config.request_timeout, _require_small)
+    body = await login_body(request, services_of(request).config.request_timeout)
     try:
         token = json.loads(body)["token"]
         if not isinstance(token, str) or len(token) > TOKEN_CHARACTERS_MAX:
@@ -47,8 +45,3 @@ async def _token_of(request: Request) -> str:
     except (ValueError, TypeError, KeyError, RecursionError):
         raise error("bad_request", "the body has no token", 'like {"token": "..."}') from None
     return token
-
-
-def _require_small(size: int) -> None:
-    if size > _BODY_BYTES_MAX:
-        raise HttpProblem("too_large", "the body is larger than one with a token", headers=CLOSE)
