@@ -42,6 +42,9 @@ def test_the_example_has_every_key_with_its_default(alone: Command, tmp_path: Pa
         ({"cors_origins": "https://a.example/"}, "is no origin"),
         ({"cors_origins": "null"}, "is no origin"),
         ({"timeout": "0"}, "timeout is at least"),
+        ({"url": "nonsense"}, "url is the address of a broker"),
+        ({"url": "tcp://127.0.0.1"}, "url is the address of a broker"),
+        ({"url": "ipc://"}, "url is the address of a broker"),
     ],
 )
 def test_a_wrong_value_is_refused(given: dict[str, Any], problem: str) -> None:

@@ -199,6 +199,7 @@ class WebConfig:
     def __post_init__(self) -> None:
         for key in KEYS.values():
             key.check(getattr(self, key.name))
+        _check_url(self.url)
         if not 0 <= self.port <= PORT_MAX:
             raise error("bad_setting", f"port is 0 to {PORT_MAX}, not {self.port}")
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
@@ -216,6 +217,15 @@ class WebConfig:
                 "the rights of this server",
                 "listen on 127.0.0.1, or set tokens; --insecure lets every client in",
             )
+
+
+def _check_url(url: str) -> None:
+    """Raise ``bad_setting`` for what can be no address of a broker: nothing would ever answer there."""
+    scheme, _, rest = url.partition("://")
+    host, _, port = rest.rpartition(":")
+    if not (scheme == "ipc" and rest) and not (scheme == "tcp" and host and port.isdecimal()):
+        text = f"url is the address of a broker, not {url!r:.100}"
+        raise error("bad_setting", text, "like tcp://127.0.0.1:5555 or ipc:///run/quoth/quoth")
 
 
 def _check_origin(origin: str) -> None:
