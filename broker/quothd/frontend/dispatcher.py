@@ -44,7 +44,7 @@ from quothd.topics.changes import RETRY_US
 from quothlog.datadir.topic_folder import TopicFolder
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Frames
-from quothwire.protocol.messages import Operation
+from quothwire.protocol.messages import FETCH_BYTES_MAX, Operation
 
 Send = Callable[..., None]
 """Sends frames as `ReplyQueue.send` does."""
@@ -73,7 +73,7 @@ def _check_entry(entry: RegistryEntry, request: PendingRequest, config: Config, 
         access.ledger.check(entry.metadata.topic.owner, Quota.STORE_BYTES)
 
 
-class _InWork:
+class RequestsInWork:
     """The requests in work, within the limits of the broker and the quotas of their clients.
 
     finished: takes the operation of each that is not in work any more, and the seconds that it was.
@@ -86,6 +86,11 @@ class _InWork:
         self._access = access
         self._finished = finished
         self.requests = self.bytes = 0
+
+    @property
+    def reply_bytes_due(self) -> int:
+        """The most that the replies to them, and to one more, may take."""
+        return (1 + self.requests) * FETCH_BYTES_MAX
 
     def check(self, request: PendingRequest) -> None:
         """Raise ``busy`` if there is no room for a request."""
@@ -124,7 +129,7 @@ class _InWork:
 class Dispatcher:
     """The topics of a broker and the requests for them. Owned by the front end's thread.
 
-    access: what the clients may do. disk_low_at: the monotonic time at which the disk had no room last.
+    access: what the clients may do. in_work: unanswered requests. disk_low_at: when the disk was full last.
     """
 
     def __init__(
@@ -147,7 +152,7 @@ class Dispatcher:
         self._maintenance: Schedule[RegistryEntry] = Schedule()
         self._retention: Schedule[RegistryEntry] = Schedule()
         self._ready: dict[RegistryEntry, None] = {}
-        self._in_work = _InWork(config, self.access, self.registry.metrics.finished)
+        self.in_work = RequestsInWork(config, self.access, self.registry.metrics.finished)
         self._is_stopping = False
         self.disk_low_at = -math.inf
         self.scheduler.open_all(self.registry)
@@ -163,7 +168,7 @@ class Dispatcher:
         if config.staged_max_age != self.config.staged_max_age:
             for entry in filter(RegistryEntry.has_staged, self.registry):
                 self._retention.plan(entry, self.shared.clock.now())  # they may expire earlier now
-        self.config = self._in_work.config = config
+        self.config = self.in_work.config = config
         self.scheduler.configure(_active_max(config), config)
 
     # -- requests -------------------------------------------------------------------------------------------
@@ -178,7 +183,7 @@ class Dispatcher:
                 check_absent(request, now)
                 self._keep(request)
                 return
-            self._in_work.check(request)
+            self.in_work.check(request)
             self.scheduler.check_creation()
             entry = self.registry.create(request, self.config, now)
         else:
@@ -193,7 +198,7 @@ class Dispatcher:
             return
         if entry.state is State.OPENING:
             entry.check_opening(request, now, self.config.recovering_after)
-        self._in_work.add(request, now)
+        self.in_work.add(request, now)
         entry.outstanding += 1
         if request.operation is Operation.DELETE:
             entry.deletion = request
@@ -301,7 +306,7 @@ class Dispatcher:
                 executor.end()
                 queued = entry.take_back() if not self._is_stopping else []  # it may need no opening
                 self.scheduler.released(entry, Transition.CLOSED, now)
-                self._resume([self._in_work.remove(one, now) for one in queued], now)
+                self._resume([self.in_work.remove(one, now) for one in queued], now)
             case Deleted():
                 note("topic_deleted", topic=entry.name)
                 executor.end()
@@ -327,7 +332,7 @@ class Dispatcher:
 
     def _done(self, entry: RegistryEntry | None, request: PendingRequest, now: float) -> None:
         """Take note that a request has its answer."""
-        self._in_work.remove(request, now)
+        self.in_work.remove(request, now)
         if entry is None:
             return
         entry.outstanding -= 1
@@ -359,7 +364,7 @@ class Dispatcher:
     def _drop(self, entry: RegistryEntry, request: PendingRequest, problem: QuothError, now: float) -> None:
         """Refuse a request that its topic does not have, or has no more."""
         self._refuse([request], problem)
-        self._in_work.remove(request, now)
+        self.in_work.remove(request, now)
         entry.drop(request)
         self._delete_if_alone(entry, now)
 

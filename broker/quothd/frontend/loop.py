@@ -40,7 +40,7 @@ from quothd.threads.thread_pool import ThreadPool
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import PROCESS_SHORT, FileSystem
 from quothwire.errors import QuothError, error
-from quothwire.protocol.messages import FETCH_BYTES_MAX, Operation
+from quothwire.protocol.messages import Operation
 from quothwire.service.sd_notify import Notifier
 from quothwire.text.quantity import format_span
 
@@ -250,7 +250,7 @@ class FrontEnd:
                     continue
                 if (connection := connections.routes.get(route)) is None or connection.is_gone:
                     continue
-                if connection.queued and connection.room < FETCH_BYTES_MAX:
+                if connection.queued and connection.room < self._dispatcher.in_work.reply_bytes_due:
                     unread.look(connection, now)
                 self._take_request(frames, connection, now)
         return not is_all

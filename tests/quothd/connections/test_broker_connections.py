@@ -114,6 +114,21 @@ def test_replies_that_nothing_reads_take_no_more_than_their_part_of_the_memory(
         assert len(good.fetch("t", 0, bytes_max=2**22).values) >= 1
 
 
+def test_a_client_that_has_read_its_replies_is_not_refused_beside_a_burst_of_fetches(
+    start_broker: StartBroker, peers: Peers
+) -> None:
+    """Replies that it has read are not counted, though there was much room when its request came."""
+    broker = start_broker(memory_max="256MiB")
+    good = peers.fast(broker)
+    for _ in range(4):
+        good.publish("t", [bytes(2**20)])
+    silent = [peers.fast(broker, unread_max=1) for _ in range(20)]
+    for _ in range(10):
+        assert len(good.fetch("t", 0, bytes_max=2**20).values) == 1
+        for one in 4 * silent:
+            one.send_fetch("t", 0, bytes_max=2**22)
+
+
 def test_identities_like_the_routes_of_libzmq_are_refused(start_broker: StartBroker, peers: Peers) -> None:
     """One that is the next route would make libzmq abort the broker, so their beginning is random."""
     broker = start_broker()

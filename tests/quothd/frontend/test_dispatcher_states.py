@@ -125,7 +125,7 @@ def check_answer(broker: MemoryBroker, state: Callable[[MemoryBroker], None], na
         assert broker.code(request) == expected
     if name == "create" and state not in (absent, deleting, stopping):
         assert broker.code(request) == "topic_exists"
-    assert (broker.dispatcher._in_work.requests, broker.dispatcher._in_work.bytes) == (0, 0)
+    assert (broker.dispatcher.in_work.requests, broker.dispatcher.in_work.bytes) == (0, 0)
     entry = broker.dispatcher.registry.entries.get(NAME)
     assert entry is None or (entry.outstanding, entry.in_work, entry.queued) == (0, 0, [])
     assert not broker.dispatcher.pending_fetches
