@@ -10,6 +10,7 @@ import pytest
 from quothwire.errors import QuothError
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_PATH = re.compile(r"(?<!\w)/[\w./-]+")
 _BYTES = re.compile(r"(^|[\s(\[,=:])b['\"]")
 _PYTHON = re.compile(
     r"<class|[a-z]Error\b|\bobjects?\b|\b(None|True|False)\b|codec|\bmsgpack\.|_len\b|__|\w\(\)"
@@ -32,10 +33,10 @@ def code_of(call: Callable[..., object], *arguments: object) -> str:
 def names_python(problem: QuothError) -> str:
     """Return the part of an error that names Python, or the error if its text has no reason; else "".
 
-    People who write clients in any language read these texts. Ignores quotations of a request.
+    People who write clients in any language read these texts. Ignores quotations of a request, and paths.
     """
     for words in (problem.text, problem.hint):
-        found = _BYTES.search(words) or _PYTHON.search(_QUOTED.sub("''", words))
+        found = _BYTES.search(words) or _PYTHON.search(_PATH.sub("/", _QUOTED.sub("''", words)))
         if found or not problem.text:
             return f"{found and found[0]!r} in {problem}"
     return ""
