@@ -14,7 +14,7 @@ import pytest
 
 from kit.deadlines import eventually
 from kit.machine.machines import Base, needs_machine
-from kit.machine.services import CONFIG, START_S, Service
+from kit.machine.services import CONFIG, START_S, Service, operations_lines
 from kit.releases.packages import FORMER, Packages, build_release
 from kit.scale import long_form
 from quothwire import VERSION
@@ -160,6 +160,49 @@ def test_an_upgrade_under_load_loses_nothing_and_keeps_the_configuration(debian:
     debian.run("systemctl stop quothd")
     debian.run(INSTALL_CURRENT)
     assert debian.show("ActiveState") == "inactive", "what was stopped by hand is not started"
+
+
+IN_OPT = """
+cp -r /usr/lib/quoth /opt/quoth
+sed -i '1s|/usr/lib/quoth/|/opt/quoth/|' /opt/quoth/bin/quoth*
+DEBIAN_FRONTEND=noninteractive dpkg --purge quoth 2>&1
+ln -s /opt/quoth/bin/quoth /usr/local/bin/
+quoth service install
+systemd-sysusers /etc/sysusers.d/quoth.conf
+systemctl daemon-reload
+systemctl enable --now quothd
+"""
+"""Replaces the package by its files in /opt/quoth, as if they had been installed there."""
+
+
+def test_an_installation_in_opt_becomes_one_of_the_package(installed: Service, topic: str) -> None:
+    """By the lines of the documentation. Its command does not install a second unit beside the package's."""
+    assert installed.machine.run("quoth service install").refused(1)[0].startswith("quoth: packaged: ")
+    installed.run(IN_OPT)
+    installed.quoth("pub", topic, "one")
+    installed.run(CHANGE, CONFIG)
+    assert "/opt/quoth" in installed.show("ExecStart")
+    for line in operations_lines("## Install and start", 1):
+        installed.run(line.replace("apt-get install ./quoth_*.deb", INSTALL_CURRENT))
+    assert "/opt" not in installed.show("ExecStart")
+    assert (installed.show("ActiveState"), installed.show("UnitFileState")) == ("active", "enabled")
+    assert installed.values(topic) == ["one"]
+    assert "worker_timeout = 7.5" in installed.run(f"cat {CONFIG}").lines
+
+
+def test_the_data_directory_moves_to_another_disk(installed: Service, topic: str) -> None:
+    installed.quoth("pub", topic, "one")
+    installed.run("mkdir -p /mnt/new; mount -t tmpfs -o mode=0700 tmpfs /mnt/new")
+    try:
+        for line in operations_lines("## Move to another disk"):
+            installed.run(line)
+        installed.run("mount --bind /mnt/new /var/lib/quoth; systemctl start quothd")
+        assert installed.values(topic) == ["one"]
+        installed.quoth("pub", topic, "two")
+        assert installed.values(topic) == ["one", "two"]
+        assert installed.run("stat --format=%U:%a:%m /var/lib/quoth").lines == ["quoth:700:/var/lib/quoth"]
+    finally:
+        installed.run("systemctl stop quothd; umount --lazy /var/lib/quoth; umount /mnt/new")
 
 
 def test_a_removal_keeps_data_and_configuration_for_the_next_installation(

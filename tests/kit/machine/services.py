@@ -15,6 +15,7 @@ from kit.machine.machines import PROJECT, Machine
 
 DROP_IN = "/etc/systemd/system/quothd.service.d/test.conf"
 CONFIG = "/etc/quoth/quothd.toml"
+OPERATIONS = PROJECT / "systemd" / "OPERATIONS.md"
 START_S = 60.0
 
 
@@ -23,11 +24,15 @@ def readme_lines() -> list[str]:
     return _lines(blocks(PROJECT / "README.md", "## As a service", "sh"))
 
 
+def operations_lines(title: str, row: int = 0) -> list[str]:
+    """Return the lines of a block of commands in a section of OPERATIONS, without their comments."""
+    return _lines([blocks(OPERATIONS, title, "sh")[row]])
+
+
 def key_lines() -> tuple[list[str], str, str]:
     """Return what OPERATIONS says of keys: the lines to type, the configuration, the clients file."""
-    page = PROJECT / "systemd" / "OPERATIONS.md"
-    config, clients = blocks(page, "### Keys", "toml")
-    return _lines(blocks(page, "### Keys", "sh")), config, clients
+    config, clients = blocks(OPERATIONS, "### Keys", "toml")
+    return _lines(blocks(OPERATIONS, "### Keys", "sh")), config, clients
 
 
 def blocks(page: Path, title: str, language: str) -> list[str]:

@@ -104,6 +104,23 @@ def test_uninstall_removes_what_install_has_written(alone: Command, installed: P
     assert alone("service", "uninstall", "--prefix", str(installed)).status == 0
 
 
+def test_service_of_a_package_is_neither_replaced_nor_removed(alone: Command, root: Path) -> None:
+    """A unit in /etc would go before that of the package, and its configuration belongs to the package."""
+    packaged = root / "usr/lib/systemd/system/quothd.service"
+    packaged.parent.mkdir(parents=True)
+    packaged.write_text("# of the package\n")
+    result = alone("service", "install", "--prefix", str(root))
+    assert result.status == 1
+    assert result.err.startswith("quoth: packaged: the package has installed quothd.service")
+    assert "hint: systemctl enable --now quothd" in result.err
+    (root / CONFIG).parent.mkdir(parents=True)
+    (root / CONFIG).write_text(template.text())
+    result = alone("service", "uninstall", "--prefix", str(root))
+    assert f"kept: {root / CONFIG}" in result.lines
+    assert files(root) == [CONFIG, "usr/lib/systemd/system/quothd.service"]
+    assert alone("service", "install", "--web", "--prefix", str(root)).status == 0
+
+
 def test_enabled_service_is_not_removed(alone: Command, installed: Path) -> None:
     """The link that starts it would point nowhere."""
     link = installed / "etc/systemd/system/multi-user.target.wants/quothd.service"

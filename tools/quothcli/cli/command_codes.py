@@ -88,6 +88,10 @@ COMMAND_CODES: dict[str, CommandCode] = {
         "The service is enabled, so it was not removed.",
         "`systemctl disable --now quothd`, with --user for your own",
     ),
+    "packaged": CommandCode(
+        "A package has installed the service; nothing was written.",
+        "`systemctl enable --now quothd` starts it; or remove the package first",
+    ),
     "needs_root": CommandCode(
         "A service of the system belongs to root.", "use sudo, or make a service of the user with --user"
     ),

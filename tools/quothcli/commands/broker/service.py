@@ -22,6 +22,8 @@ from quothcli.printing.output import Printer
 
 SHIPPED_IN = "/usr/bin"
 """Where the daemons are in the shipped units; `install` writes that of this environment."""
+PACKAGED_IN = "usr/lib/systemd/system"
+"""Where packages have their units; those that `install` writes go before them."""
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 """Directories that ProtectHome and PrivateTmp hide from the service."""
 
@@ -94,11 +96,14 @@ def install(
     """Copy the unit, the user and the configuration to their places.
 
     Nothing is started; what to type next is printed. A configuration that is there already is kept; changes
-    of the unit belong into a drop-in: `systemctl edit quothd`. Exit status: 0 done, 1 root is needed, 3 the
-    program is not beside this command.
+    of the unit belong into a drop-in: `systemctl edit quothd`. Exit status: 0 done, 1 root is needed, or the
+    system has the service by a package, 3 the program is not beside this command.
     """
     _refuse_without_root(user, prefix)
     service = WEB if web else BROKER
+    if not user and _is_packaged(service, prefix):
+        text = f"the package has installed {service.unit}; a second unit would take its place"
+        raise Refused("packaged", text, f"systemctl enable --now {service.name}; or remove the package first")
     scripts = Path(sysconfig.get_path("scripts"))
     if not (scripts / service.name).exists():
         hint = f"install Quoth into an environment: pip install 'quoth{'[web]' if web else ''}'"
@@ -131,8 +136,8 @@ def uninstall(
 ) -> None:
     """Remove the files that `install` has written.
 
-    The data stays, and so does a configuration that was changed. Exit status: 0 done, 1 root is needed, or
-    the service is still enabled.
+    The data stays, and so does a configuration that was changed, or is that of a package. Exit status: 0
+    done, 1 root is needed, or the service is still enabled.
     """
     _refuse_without_root(user, prefix)
     service = WEB if web else BROKER
@@ -140,13 +145,14 @@ def uninstall(
     if os.path.lexists(layout.enabled):
         text = f"the service is enabled: {layout.enabled}"
         raise Refused("enabled", text, f"{layout.systemctl} disable --now {service.name}")
-    printer = session.printer
+    printer, is_packaged = session.printer, not user and _is_packaged(service, prefix)
     for path, text in layout.files.items():
         if path.exists():
-            is_changed = path == layout.config and path.read_text("utf-8", "replace") != text
-            if not (is_changed or dry_run):
+            is_changed = path.read_text("utf-8", "replace") != text
+            is_kept = path == layout.config and (is_changed or is_packaged)
+            if not (is_kept or dry_run):
                 path.unlink()
-            _print(printer, path, "kept" if is_changed else "removed", dry_run=dry_run)
+            _print(printer, path, "kept" if is_kept else "removed", dry_run=dry_run)
     if layout.data:
         text = f"the data stays, if there is any: {layout.data}"
         printer.answer(text, {"path": layout.data, "done": "kept"})
@@ -227,6 +233,11 @@ def _unit(name: str, program: Path) -> str:
     path = str(program).replace("%", "%%")
     written = f'"{path}"' if " " in path else path
     return shipped(f"systemd/{name}", f"systemd/{name}").replace(f"{SHIPPED_IN}/{program.name}", written)
+
+
+def _is_packaged(service: Service, prefix: Path | None) -> bool:
+    """Return True if a package has installed the unit of a service."""
+    return ((prefix or Path("/")) / PACKAGED_IN / service.unit).exists()
 
 
 def _refuse_without_root(user: bool, prefix: Path | None) -> None:
