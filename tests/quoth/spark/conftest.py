@@ -14,7 +14,7 @@ import pytest
 
 from kit.broker.model import BrokerModel
 from kit.spark.sparks import SPARK_TEST_S, Queries
-from quoth.spark import connections
+from kit.spark.workers import close_connections
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,13 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def connections_end() -> Iterator[None]:
-    """Close the connections of this process: it does what workers do, and is not killed as they are.
-
-    They would try to reach brokers that have ended during all later tests.
-    """
     yield
-    while connections._clients:
-        connections._clients.popitem()[1].close()
+    close_connections()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 from kit.broker.brokers import BrokerProcess
 from kit.machine.commands import Command, Ended
 from kit.spark.replays import BEGAN, LOG, Record, Replaying, write_archive
+from kit.spark.workers import close_connections
 from quoth import connect
 from quoth.spark.archive.manifest import NAME
 from quoth.spark.jobs.replay import summary_of
@@ -103,6 +104,7 @@ def test_finished_replay_needs_no_spark(typed: Typed, broker: BrokerProcess, tmp
     write_archive(root, "orders", [RECORDS])
     with connect(broker.url) as client:
         Replaying(client, root, "again").replay()
+    close_connections()
     ended = typed("--to", "again", "--master", "no-such-master", path=root)
     assert ended.status == 0
     what, stored = ended.lines

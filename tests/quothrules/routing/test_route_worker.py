@@ -206,17 +206,18 @@ def test_a_loop_ends(client: Client, start_worker: StartWorker, topic: str) -> N
 
 def test_a_delayed_record_waits(client: Client, start_worker: StartWorker, topic: str) -> None:
     """By a worker of its own; what has no delay does not wait for it."""
-    text = f'{COPY}\ncontinue = true\n[[rule]]\nname = "late"\nto = "{{topic}}.late"\ndelay = "500ms"'
+    text = f'{COPY}\ncontinue = true\n[[rule]]\nname = "late"\nto = "{{topic}}.late"\ndelay = "1.5s"'
     both = RouteCounts()
-    workers = [start_worker(text, delay=delay, counts=both) for delay in (0, 0.5)]
-    pointers = [client.publish(topic, b"%d" % number).first for number in range(3)]
-    late = comes(client, f"{topic}.late", 3)
-    soon = read(client, f"{topic}.copy")
+    workers = [start_worker(text, delay=delay, counts=both) for delay in (0, 1.5)]
+    pointers = [client.publish(topic, b"0").first]
+    comes(client, f"{topic}.copy", 1)
+    pointers += [client.publish(topic, b"%d" % number).first for number in (1, 2)]
+    late, soon = comes(client, f"{topic}.late", 3), comes(client, f"{topic}.copy", 3)
     assert [message.value for message in late] == [message.value for message in soon] == [b"0", b"1", b"2"]
-    assert all(one.pointer - at >= 500_000 for one, at in zip(late, pointers, strict=True))
-    assert soon[0].pointer < late[0].pointer
-    assert [worker.place.name for worker in workers] == ["rules.test", "rules.test@500ms"]
-    eventually(lambda: finished(client, topic, "rules.test@500ms"), "all is finished")
+    assert all(one.pointer - at >= 1_500_000 for one, at in zip(late, pointers, strict=True))
+    assert soon[-1].pointer < late[-1].pointer
+    assert [worker.place.name for worker in workers] == ["rules.test", "rules.test@1.5s"]
+    eventually(lambda: finished(client, topic, "rules.test@1.5s"), "all is finished")
     assert both.to_map() == {
         "totals": {"records": 3, "written": 6},
         "rules": {"copy": {"routed": 3}, "late": {"routed": 3}},
