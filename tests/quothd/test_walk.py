@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from kit.broker.peers import FastPeer, Peers
-from kit.deadlines import eventually
+from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.logs import encoded
 from quothd import Broker
 from quothwire import native
@@ -62,15 +63,23 @@ def traced(tracer: Tracer) -> Iterator[None]:
 
 
 def shortest(fast: FastPeer, tracer: Tracer, request: Callable[[], object]) -> list[Step]:
-    """Trace a request several times; returns the walk with the fewest calls: the others met maintenance."""
-    walks = []
-    for _ in range(ROUNDS):
+    """Trace a request several times; returns the walk with the fewest calls: the others met maintenance.
+
+    Walks to the topic's thread do not count: for ten seconds after a disk has stalled the front end, all
+    requests go there.
+    """
+    walks: list[list[Step]] = []
+    until = time.monotonic() + DEADLINE_S
+    while len(walks) < ROUNDS:
+        assert time.monotonic() < until, "the disk stalls again and again"
         tracer.steps.clear()
         tracer.is_on = True
         request()
         eventually(lambda: any(name == "wait_for_input" for _, name in tracer.steps), "the front end waits")
         tracer.is_on = False
-        walks.append(tracer.walk())
+        walk = tracer.walk()
+        if all(name != "TopicThread.give" for _, name in walk):
+            walks.append(walk)
     return min(walks, key=len)
 
 

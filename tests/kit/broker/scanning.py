@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import struct
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 import quoth
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.topics import drop_from_cache
-from kit.machine.processes import freeze, python_of
+from kit.machine.processes import freeze, python_of, thawed
 
 _COUNTER = struct.Struct("<Q")
 
@@ -35,12 +34,9 @@ class Scan:
     def running(self) -> Iterator[None]:
         """Let it run during the block, which begins after its next records."""
         before = self.records
-        os.kill(self._process.pid, signal.SIGCONT)
-        try:
+        with thawed(self._process.pid):
             eventually(lambda: self.records > before, "it reads")
             yield
-        finally:
-            freeze(self._process.pid)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import struct
+import subprocess
 import sys
 import termios
 import threading
@@ -131,6 +132,28 @@ def freeze(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
     _, status = os.waitpid(pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status), "it has ended"
+
+
+@contextmanager
+def thawed(pid: int) -> Iterator[None]:
+    """Let a frozen child run during the block."""
+    os.kill(pid, signal.SIGCONT)
+    try:
+        yield
+    finally:
+        freeze(pid)
+
+
+@contextmanager
+def computing() -> Iterator[int]:
+    """Start a frozen child that does nothing but use a processor; yields its id."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        freeze(process.pid)
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
 
 
 def threads(pid: int) -> int:
