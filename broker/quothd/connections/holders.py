@@ -22,12 +22,14 @@ FREEING_S = 1.0
 class Accepted:
     """A connection that libzmq has accepted. connection: None until its first message.
 
-    earliest: see `RouteGuard.accept`. is_idle: it held little when all connections were looked at. is_ended:
-    the broker has ended it, or its client did before the broker could; freed_at: when, if it held much.
+    earliest: see `RouteGuard.accept`. since: the monotonic time at which its report was read. is_idle: it
+    held little when all connections were looked at. is_ended: the broker has ended it, or its client did
+    before the broker could; freed_at: when, if it held much.
     """
 
     socket: AcceptedSocket
     earliest: int
+    since: float
     connection: Connection | None = None
     is_idle: bool = False
     is_ended: bool = False

@@ -124,6 +124,13 @@ class RouteGuard:
         begin = self._following.first if earliest is None else earliest
         return _distance(begin, _number_of(route)) >= _distance(begin, self._following.number)
 
+    def is_former(self, route: bytes, earliest: int) -> bool:
+        """Return True for a route that libzmq gave out before a connection. earliest: as for `is_chosen`."""
+        if route[0] or len(route) != ROUTE_BYTES:
+            return False
+        begin = self._following.first
+        return _distance(begin, _number_of(route)) < _distance(begin, earliest)
+
     def next_probe(self) -> float:
         """Return the monotonic time of the next call of `is_ahead`, infinity if nothing has happened."""
         return self._again_at if self._is_due else math.inf

@@ -9,6 +9,7 @@ import struct
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from ctypes import addressof, c_uint32
 from pathlib import Path
 from socket import AF_INET, AF_UNIX, SO_LINGER, SOL_SOCKET
 from typing import cast
@@ -19,11 +20,12 @@ import zmq
 from kit.deadlines import DEADLINE_S
 from kit.machine.processes import needs_proc
 from quothd.config.config import Config
-from quothd.connections.connection_table import ConnectionTable
+from quothd.connections.connection_table import LATE_S, ConnectionTable
 from quothd.connections.holders import LEAST_HELD_BYTES
 from quothd.connections.memory import MemoryWatch
 from quothd.connections.monitor import Monitor, MonitorEvent
 from quothd.connections.route_guard import NextRoute, RouteGuard
+from quothd.connections.router import route_of
 from quothd.connections.stuck import STUCK_S
 from quothlog.storage.clock import SystemClock
 
@@ -79,9 +81,15 @@ def resets() -> list[str]:
 
 
 @pytest.fixture
-def table(monitor: ScriptedMonitor, resets: list[str]) -> ConnectionTable:
+def next_number() -> c_uint32:
+    """Return the number that libzmq would give out next."""
+    return c_uint32(0)
+
+
+@pytest.fixture
+def table(monitor: ScriptedMonitor, resets: list[str], next_number: c_uint32) -> ConnectionTable:
     """Return a table without connections."""
-    guard = RouteGuard(NextRoute(0), lambda _begin, _count: -1)
+    guard = RouteGuard(NextRoute(0, addressof(next_number)), lambda _begin, _count: -1)
     watch = MemoryWatch(2**40, SystemClock().monotonic)
     reports = cast("Monitor", monitor)
     ports = guard, watch, reports, Counter[str](), lambda _: True, lambda _: None
@@ -179,6 +187,31 @@ def test_a_client_that_has_lost_its_route_is_ended_although_the_other_one_is_end
     assert connection.is_gone
     assert pairs.clients[0].recv(1) == b""
     assert not table.routes
+
+
+@needs_proc
+def test_a_late_message_of_an_ended_connection_does_not_end_the_one_that_has_its_descriptor(
+    table: ConnectionTable, monitor: ScriptedMonitor, next_number: c_uint32
+) -> None:
+    """Both routes are libzmq's. A client that goes on with a route of before has chosen it."""
+    former, own = route_of(1), route_of(2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname()), server.accept()[0] as accepted:
+            descriptor = accepted.fileno()
+            monitor.accepts(descriptor)
+            next_number.value = 2
+            for _ in range(2):
+                table.take_events(0.0)
+            assert table.meet(former, (descriptor, b""), 0.0)
+        with connected_again(server, descriptor, monitor):
+            next_number.value = 3
+            table.take_events(0.0)
+            assert not table.meet(former, (descriptor, b""), 0.0)
+            assert table.meet(own, (descriptor, b""), 0.0)
+            assert not table.meet(former, (descriptor, b""), 0.0)
+            assert not table.routes[own].is_gone
+            assert not table.meet(former, (descriptor, b""), LATE_S)
+            assert table.routes[own].is_gone
 
 
 def hold(pairs: Pairs) -> None:

@@ -168,6 +168,15 @@ def test_a_route_is_chosen_unless_it_was_given_out_since_the_connection_was_ther
         assert guard.is_chosen(other)
 
 
+def test_a_route_is_former_if_libzmq_gave_it_out_before_the_connection_was_there() -> None:
+    guard = RouteGuard(NextRoute(FIRST), _fail)
+    earliest = (FIRST + 600) % 2**32
+    assert all(guard.is_former(route(FIRST + number), earliest) for number in (0, 599))
+    assert not any(guard.is_former(route(FIRST + number), earliest) for number in (-1, 600, 2**31))
+    for other in (b"x", b"\0", route(FIRST) + b"x", b"\1" + route(FIRST)[1:]):
+        assert not guard.is_former(other, earliest)
+
+
 @needs_proc
 def test_a_connection_can_have_the_numbers_since_the_last_reports_but_one(router: Router) -> None:
     following = find_next_route(router.socket, router.connect)

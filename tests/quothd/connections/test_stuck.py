@@ -49,7 +49,7 @@ def test_connections_that_their_clients_have_closed_are_found_at_the_second_look
         for _ in range(3):
             clients.append(socket.create_connection(server.getsockname()))
             accepted = stack.enter_context(server.accept()[0])
-            table[accepted.fileno()] = Accepted(accepted_socket(accepted.fileno()), 0)
+            table[accepted.fileno()] = Accepted(accepted_socket(accepted.fileno()), 0, 0.0)
         first, second, third = table.values()
         stuck = StuckConnections(100)
         assert stuck.closed(table, 10.0) == []
