@@ -17,7 +17,7 @@ void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *memory, size_t size);
 
-enum { RECORDS = 300, BATCH = 50 };
+enum { RECORDS = 300, BATCH = 50, LEASED = 20 };
 
 static long allocations, failing;
 
@@ -92,7 +92,7 @@ static void consume(quoth_client *client, const char *topic) {
     quoth_group_options options = QUOTH_GROUP_OPTIONS;
     quoth_leased leased;
     quoth_error error;
-    int left = BATCH, code;
+    int left = LEASED, code;
     options.fetch_records = 10;
     code = quoth_group_open(client, topic, "allocations", &options, &member, &error);
     check("join", code, &error);
