@@ -27,7 +27,7 @@ from quothd.connections.holders import Accepted, MemoryHolders
 from quothd.connections.kernel import AcceptedSocket, accepted_socket
 from quothd.connections.memory import MemoryWatch
 from quothd.connections.monitor import Monitor
-from quothd.connections.route_guard import RouteGuard
+from quothd.connections.route_guard import RouteGuard, may_be_late
 from quothd.connections.stuck import StuckConnections
 from quothd.connections.unread_replies import UnreadReplies
 from quothd.service.log_events import note
@@ -40,8 +40,6 @@ LOCAL_MAX = 1_000
 """Connections inside the process that the table keeps, whether they have ended or not."""
 GOODBYE_S = 1.0
 """So long a client may take to read why its connection is ended."""
-LATE_S = 2.0
-"""So long after the begin of a connection, messages may be read of an ended one with its descriptor."""
 
 
 class ConnectionTable:
@@ -115,7 +113,7 @@ class ConnectionTable:
         Returns False if the message has to be dropped, since the client has chosen its route: with a key,
         since another client could choose it, too, and get its answers; else if it is like those of libzmq.
         The same holds for a key that was revoked between the handshake and the first message. A message that
-        may have come over an ended connection is dropped, and the one with its descriptor goes on.
+        may be late is dropped, too, and the connection goes on.
         """
         descriptor, key = sender
         if descriptor < 0 and key:  # libzmq says a key, and not the connection: it has no place in the table
@@ -131,7 +129,7 @@ class ConnectionTable:
             return True
         earliest = accepted.earliest if accepted is not None else None
         if descriptor >= 0 and (user_id or not route[0]) and self._guard.is_chosen(route, earliest):
-            if found is None and accepted is not None and self._may_be_late(accepted, route, now):
+            if found is None and accepted is not None and may_be_late(route, now - accepted.since):
                 return False
             if accepted is not None:
                 self._end(accepted, "identity", now)
@@ -158,10 +156,6 @@ class ConnectionTable:
                 pass
             accepted = self._accepted.get(descriptor)
         return accepted
-
-    def _may_be_late(self, accepted: Accepted, route: bytes, now: float) -> bool:
-        """Return True for a route of before a connection, as long as there may be messages from then."""
-        return now < accepted.since + LATE_S and self._guard.is_former(route, accepted.earliest)
 
     def _add(
         self, route: bytes, descriptor: int, user_id: str | None, accepted: Accepted | None

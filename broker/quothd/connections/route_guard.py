@@ -29,6 +29,8 @@ PAUSE_S = 0.1
 """Between two probes of all the others, 0.2 ms each. Those that follow are probed as the number grows."""
 UNSEEN_MAX = 100
 """Connections inside the process, which libzmq does not report: they get routes, too."""
+LATE_S = 2.0
+"""So long after a connection has ended, the messages that came over it may wait to be read."""
 _SOCKET_BYTES = 2**12
 """A ROUTER of libzmq takes less."""
 _TRIES = 10
@@ -124,13 +126,6 @@ class RouteGuard:
         begin = self._following.first if earliest is None else earliest
         return _distance(begin, _number_of(route)) >= _distance(begin, self._following.number)
 
-    def is_former(self, route: bytes, earliest: int) -> bool:
-        """Return True for a route that libzmq gave out before a connection. earliest: as for `is_chosen`."""
-        if route[0] or len(route) != ROUTE_BYTES:
-            return False
-        begin = self._following.first
-        return _distance(begin, _number_of(route)) < _distance(begin, earliest)
-
     def next_probe(self) -> float:
         """Return the monotonic time of the next call of `is_ahead`, infinity if nothing has happened."""
         return self._again_at if self._is_due else math.inf
@@ -153,6 +148,15 @@ class RouteGuard:
             self._again_at = now + PAUSE_S
         number = self._find_taken(begin + AHEAD - count, count)
         return number >= 0 and _distance(following.number, number) < AHEAD  # else it was given out just now
+
+
+def may_be_late(route: bytes, age: float) -> bool:
+    """Return True if a message may have come over an ended connection that had the same descriptor.
+
+    age: seconds since the later connection was reported. The number makes no difference: what happens then
+    must not tell a client which ones libzmq has given out.
+    """
+    return age < LATE_S and not route[0] and len(route) == ROUTE_BYTES
 
 
 def _number_of(route: bytes) -> int:

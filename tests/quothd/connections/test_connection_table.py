@@ -20,11 +20,11 @@ import zmq
 from kit.deadlines import DEADLINE_S
 from kit.machine.processes import needs_proc
 from quothd.config.config import Config
-from quothd.connections.connection_table import LATE_S, ConnectionTable
+from quothd.connections.connection_table import ConnectionTable
 from quothd.connections.holders import LEAST_HELD_BYTES
 from quothd.connections.memory import MemoryWatch
 from quothd.connections.monitor import Monitor, MonitorEvent
-from quothd.connections.route_guard import NextRoute, RouteGuard
+from quothd.connections.route_guard import LATE_S, NextRoute, RouteGuard
 from quothd.connections.router import route_of
 from quothd.connections.stuck import STUCK_S
 from quothlog.storage.clock import SystemClock
