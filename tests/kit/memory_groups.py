@@ -71,7 +71,10 @@ class MemoryGroup:
     def exhaust(self, broker: BrokerProcess) -> None:
         """Let a client send a message without end until the broker is killed for want of memory."""
         with self.limited():
-            flood(broker)
+            try:
+                flood(broker)
+            except OSError as problem:
+                raise AssertionError(f"status {broker.exit_status}: {broker.stderr}") from problem
             assert broker.wait() == -signal.SIGKILL
 
     def close(self) -> None:
