@@ -108,9 +108,8 @@ def described(kind: str) -> list[str]:
 def test_a_publish_and_a_read_go_the_way_that_the_design_describes(
     tmp_path: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        stall_guard, "STALL_S", DEADLINE_S
-    )  # or a slow disk makes another thread the front end
+    """No slow disk makes another thread the front end meanwhile."""
+    monkeypatch.setattr(stall_guard, "STALL_S", DEADLINE_S)
     tracer = Tracer()
     with traced(tracer):
         broker = Broker(tmp_path / "data", host="127.0.0.1", sync_interval=60.0, worker_timeout=600.0).start()

@@ -112,8 +112,8 @@ class ConnectionTable:
 
         Returns False if the message has to be dropped, since the client has chosen its route: with a key,
         since another client could choose it, too, and get its answers; else if it is like those of libzmq.
-        The same holds for a key that was revoked between the handshake and the first message. A message that
-        may be late is dropped, too, and the connection goes on.
+        The same holds for a key that was revoked between the handshake and the first message, and for a
+        message that may be late, whose connection goes on.
         """
         descriptor, key = sender
         if descriptor < 0 and key:  # libzmq says a key, and not the connection: it has no place in the table

@@ -54,8 +54,11 @@ def python_of(module: str) -> tuple[str, ...]:
 
     On Linux its process is killed when this one ends, even by SIGKILL.
     """
-    code = f"{_DIE_WITH_US if sys.platform == 'linux' else ''}from {module} import main; main()"
-    return *PYTHON, code
+    return _python(f"from {module} import main; main()")
+
+
+def _python(code: str) -> tuple[str, ...]:
+    return *PYTHON, f"{_DIE_WITH_US if sys.platform == 'linux' else ''}{code}"
 
 
 @contextmanager
@@ -147,7 +150,7 @@ def thawed(pid: int) -> Iterator[None]:
 @contextmanager
 def computing() -> Iterator[int]:
     """Start a frozen child that does nothing but use a processor; yields its id."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    process = subprocess.Popen(_python("while True: pass"))
     try:
         freeze(process.pid)
         yield process.pid

@@ -170,9 +170,7 @@ def test_a_route_is_chosen_unless_it_was_given_out_since_the_connection_was_ther
         assert guard.is_chosen(other)
 
 
-def test_a_message_under_a_route_of_libzmqs_may_be_late_whatever_its_number_while_a_connection_is_new() -> (
-    None
-):
+def test_under_any_route_like_those_of_libzmq_a_message_may_be_late_at_first() -> None:
     for number in (0, FIRST, 2**32 - 1):
         assert may_be_late(route(number), LATE_S - 0.1)
         assert not may_be_late(route(number), LATE_S)
