@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import quoth
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.topics import drop_from_cache
 from kit.machine.processes import freeze, python_of, thawed
@@ -40,10 +41,12 @@ class Scan:
 
 
 @contextmanager
-def scanning(url: str, topic: str, folder: Path, counter: Path) -> Iterator[Scan]:
-    """Start a consumer of the sealed segments of the topic in a folder."""
+def scanning(broker: BrokerProcess, topic: str) -> Iterator[Scan]:
+    """Start a consumer of the sealed segments of the broker's only topic."""
+    (folder,) = broker.topics_directory.iterdir()
+    counter = broker.directory.with_name(f"{broker.directory.name}.scanned")
     process = subprocess.Popen(
-        [*python_of("kit.broker.scanning"), url, topic, str(folder), str(counter)],
+        [*python_of("kit.broker.scanning"), broker.url, topic, str(folder), str(counter)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     try:

@@ -8,7 +8,6 @@ import os
 import resource
 import signal
 import struct
-import subprocess
 import sys
 import termios
 import threading
@@ -145,18 +144,6 @@ def thawed(pid: int) -> Iterator[None]:
         yield
     finally:
         freeze(pid)
-
-
-@contextmanager
-def computing() -> Iterator[int]:
-    """Start a frozen child that does nothing but use a processor; yields its id."""
-    process = subprocess.Popen(_python("while True: pass"))
-    try:
-        freeze(process.pid)
-        yield process.pid
-    finally:
-        process.kill()
-        process.wait()
 
 
 def threads(pid: int) -> int:
