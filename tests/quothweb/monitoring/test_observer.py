@@ -16,6 +16,7 @@ from kit.broker.brokers import BrokerProcess
 from kit.keys import KeyFiles
 from kit.web.servers import WebProcess
 from quothweb import main
+from quothweb.monitoring.history import TrafficRates
 from quothweb.monitoring.observer import SILENCE_S, BrokerObserver
 from quothweb.problems import HttpProblem
 from quothwire.protocol.metric_messages import Metrics
@@ -106,3 +107,35 @@ def test_a_key_file_without_a_secret_key_is_refused_at_the_start_and_by_the_chec
     web.launch()
     assert web.wait() == 2
     assert "public.key has no secret-key" in web.stderr
+
+
+NEVER_OPENED = {"name": "orders", "log": 1}
+OPEN = {
+    **NEVER_OPENED,
+    "first": 5_000_000,
+    "records_in": 10,
+    "bytes_in": 100,
+    "records_out": 0,
+    "bytes_out": 0,
+}
+TEN = TrafficRates(5, 50)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([NEVER_OPENED], OPEN, TEN),
+        ([], OPEN, TEN),
+        ([{**OPEN, "log": 2}], OPEN, TEN),
+        ([{**OPEN, "records_in": 4, "bytes_in": 40}], OPEN, TrafficRates(3, 30)),
+        ([], {**OPEN, "first": 500_000}, None),
+    ],
+    ids=["opened since", "made since", "deleted and made again since", "open before", "old, but seen first"],
+)
+def test_all_that_came_into_a_topic_since_the_last_round_counts(
+    before: list[dict[str, Any]], after: dict[str, Any], expected: TrafficRates | None
+) -> None:
+    first = replace(ANSWER, topics=len(before), time=2_000_000)
+    then = replace(ANSWER, uptime=3.0, topics=1, time=4_000_000, rows=[after])
+    observer = observed(first, replace(first, rows=before, serial=1), then)
+    assert observer.rates.get("orders") == expected

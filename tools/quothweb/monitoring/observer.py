@@ -180,31 +180,31 @@ class BrokerObserver:
         if before is not None and found.uptime < before.uptime:
             self._forget()
             before = None
-        seconds = (found.time - before.time) / 1e6 if before is not None else 0.0
+        since = before.time if before is not None else found.time
         self.metrics, self.rates = found, {}
-        self._sample(before, found, seconds)
-        self._take(found, seconds)
+        self._sample(before, found)
+        self._take(found, since)
         while found.more and self._serial:
             await asyncio.sleep(PAUSE_S)
             found = await self._ask(client, GetMetrics(since=found.serial, limit=PAGE_TOPICS))
-            self._take(found, seconds)
+            self._take(found, since)
         if self._serial:
             self._serial = found.serial
 
-    def _take(self, found: Metrics, seconds: float) -> None:
-        """Take rows that have changed. seconds: since the last round."""
+    def _take(self, found: Metrics, since: int) -> None:
+        """Take rows that have changed. since: the time of the last round."""
+        assert self.metrics is not None, "the broker has answered"
+        seconds = (self.metrics.time - since) / 1e6
         for row in found.rows:
             name = row["name"]
-            before = self.topics.get(name)
-            known = before is not None and "records_in" in before and before["log"] == row["log"]
-            rates = rates_between(before if known else None, row, seconds)
+            rates = rates_between(_amounts_before(self.topics.get(name), row, since), row, seconds)
             if any(rates):
                 self.rates[name] = rates
                 self.history.add_topic(name, TrafficSample(found.time, rates))
             self.topics[name] = row
             self._judge(row, found.time)
 
-    def _sample(self, before: Metrics | None, found: Metrics, seconds: float) -> None:
+    def _sample(self, before: Metrics | None, found: Metrics) -> None:
         """Add a sample of the whole broker."""
         if before is None:
             return
@@ -212,7 +212,7 @@ class BrokerObserver:
         if (publishes := found.requests.get("publish")) is not None:
             counts = durations_since(before.requests.get("publish"), publishes)
             p50, p99 = (quantile(publishes["buckets"], counts, share) for share in (0.5, 0.99))
-        rates = rates_between(before.counters, found.counters, seconds)
+        rates = rates_between(before.counters, found.counters, (found.time - before.time) / 1e6)
         self.history.broker.append(TrafficSample(found.time, rates, p50, p99))
 
     async def _ask(self, client: BrokerClient, request: GetMetrics) -> Metrics:
@@ -270,3 +270,14 @@ class BrokerObserver:
         assert self.metrics is not None, "the broker has answered"
         for name in [*self._lagging]:
             self._judge(self.topics[name], self.metrics.time)
+
+
+def _amounts_before(before: Row | None, row: Row, since: int) -> Row | None:
+    """Return the amounts of a topic in the last round, None if they are not known. since: its time.
+
+    They are 0 for a topic that was not open since the start of the broker, whose row has none, and for one
+    whose records are all newer.
+    """
+    if before is not None and before["log"] == row["log"]:
+        return before
+    return {} if row.get("first", 0) > since else None
