@@ -139,11 +139,15 @@ def test_process_of_a_test_ends_by_an_interrupt() -> None:
     assert process.returncode == -signal.SIGINT
 
 
-def test_process_of_a_test_in_a_background_script_ends_by_an_interrupt() -> None:
-    """A shell starts background processes with SIGINT ignored."""
+def test_process_of_a_test_in_a_background_script_ends_by_an_interrupt(tmp_path: Path) -> None:
+    """A shell starts background processes with SIGINT ignored.
+
+    In the common temporary folder pytest would remove what earlier runs have left there, for minutes.
+    """
     done = subprocess.run(
         [
             sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "no:cacheprovider",
+            "--basetemp", str(tmp_path / "own"),
             f"{__file__}::{test_process_of_a_test_ends_by_an_interrupt.__name__}",
         ],
         cwd=Path(__file__).parents[3],

@@ -57,8 +57,8 @@ def test_a_scan_of_cold_history_at_most_doubles_the_latency_of_publishes(
 ) -> None:
     """At the 95th percentile. A consumer process scans segments that are not in memory, without pause.
 
-    Without, the same scan is at another broker: what it costs the machine is no matter of this one.
-    Windows with and without alternate, each ratio is one of neighbours, and the median counts.
+    The baseline is the same scan of another broker, which costs the machine as much, and this broker nothing.
+    Windows with both alternate, each ratio is one of neighbours, and the median counts.
     """
     brokers = []
     for name in ("here", "elsewhere"):
@@ -73,9 +73,9 @@ def test_a_scan_of_cold_history_at_most_doubles_the_latency_of_publishes(
             rounds, before = [], here.records
             for _ in range(ROUNDS):
                 with elsewhere.running():
-                    without = latency(fast)
+                    baseline = latency(fast)
                 with here.running():
-                    rounds.append(latency(fast) / without)
+                    rounds.append(latency(fast) / baseline)
             assert here.records > before
             ratios.append(median(rounds))
             scanned = (here.records - before) * BATCH_BYTES / MIB / ROUNDS / WINDOW_S
