@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import quoth
-from kit.broker.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.web.browsers import NARROW, WatchedBrowser, connected, serious_findings
 from kit.web.servers import WebProcess
 
@@ -148,6 +149,26 @@ def test_figures_are_live(pages: WebProcess, browser: WatchedBrowser, filled: st
     chart.focus()
     page.keyboard.press("Home")
     expect(page.locator(".chart .moment").first).to_contain_text("UTC")
+
+
+def test_one_publish_among_silence_is_a_dot_in_the_chart(
+    start_broker: StartBroker, start_web: StartWeb, browser: WatchedBrowser
+) -> None:
+    broker = start_broker()
+    page = browser.open(start_web(broker.url).url)
+    chart = page.locator(".chart", has_text="Time of a publish")
+    expect(chart).to_contain_text("No publishes yet")
+    records = page.locator(".chart", has_text="Records").locator("path.line-0").first
+    expect(records).to_have_attribute("d", re.compile("L"))  # there are samples
+    expect(chart).to_contain_text("No publishes yet")
+    with quoth.connect(broker.url) as client:
+        client.publish("t", [b"a"])
+    expect(chart).not_to_contain_text("No publishes yet")
+    dot = chart.locator("path.dots.line-0")
+    expect(dot).to_have_attribute("d", re.compile(r"^M[^ML]*h0$"))
+    assert dot.evaluate("(path) => path.isPointInStroke(path.getPointAtLength(0))")
+    expect(records).to_have_attribute("d", re.compile(r"^M[^M]*$"))
+    expect(page.locator(".chart", has_text="Records").locator("path.dots.line-0")).to_have_attribute("d", "")
 
 
 def test_pages_are_left_out_if_the_configuration_says_so(broker: BrokerProcess, start_web: StartWeb) -> None:

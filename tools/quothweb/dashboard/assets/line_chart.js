@@ -36,19 +36,23 @@ export default {
       return ceiling(Math.max(0, ...this.series.flatMap((one) => one.values)));
     },
     lines() {
-      return this.series.map((one) => {
-        let path = "";
-        let isDown = false;
-        one.values.forEach((value, at) => {
-          if (value === null) isDown = false;
-          else {
-            const y = 100 - (100 * value) / this.top;
-            path += `${isDown ? "L" : "M"}${this.x(at).toFixed(2)} ${y.toFixed(2)}`;
-            isDown = true;
-          }
-        });
-        return path;
-      });
+      return this.series.map(({ values }) =>
+        values.map((value, at) => {
+          if (value === null) return "";
+          return `${(values[at - 1] ?? null) === null ? "M" : "L"}${this.place(at, value)}`;
+        }).join(""),
+      );
+    },
+    dots() {
+      return this.series.map(({ values }) =>
+        values.map((value, at) => {
+          const isAlone = [values[at - 1], values[at + 1]].every((beside) => (beside ?? null) === null);
+          return value !== null && isAlone ? `M${this.place(at, value)}h0` : "";
+        }).join(""),
+      );
+    },
+    isEmpty() {
+      return this.times.length < 2 || this.series.every((one) => one.values.every((value) => value === null));
     },
     ticks() {
       return [1, 0.5, 0].map((share) => ({ y: 100 - 100 * share, text: this.text(share * this.top) }));
@@ -73,6 +77,9 @@ export default {
   methods: {
     x(at) {
       return 100 - (100 * (this.last - this.times[at])) / (this.span * 1e6);
+    },
+    place(at, value) {
+      return `${this.x(at).toFixed(2)} ${(100 - (100 * value) / this.top).toFixed(2)}`;
     },
     back(seconds) {
       return seconds < 60 ? `${seconds} s` : `${seconds / 60} min`;
@@ -115,9 +122,10 @@ export default {
           <svg viewBox="0 0 100 100" preserveAspectRatio="none" aria-hidden="true">
             <line v-for="tick in ticks" :key="tick.y" class="grid" x1="0" x2="100" :y1="tick.y" :y2="tick.y" />
             <path v-for="(path, number) in lines" :key="number" :d="path" :class="'line-' + number" />
+            <path v-for="(path, number) in dots" :key="'dots-' + number" :d="path" :class="'dots line-' + number" />
           </svg>
           <span v-if="at !== null && at in times" class="rule" :style="{ left: x(at) + '%' }"></span>
-          <span v-if="times.length < 2" class="nothing">{{ empty }}</span>
+          <span v-if="isEmpty" class="nothing">{{ empty }}</span>
         </div>
       </div>
       <div class="times" aria-hidden="true">
