@@ -9,7 +9,8 @@
     A-V-N.merged                      copies of those on their way to being segments
     publication.plan                  which files of a transaction become segments, while they do
     NAME.forward                      how far the log has been forwarded, see reading/forwarding_progress.py
-    *.tmp                             something unfinished: removed when the log is opened
+    *.tmp                             something unfinished: removed when the log is opened, unless it is
+                                      a mark, whose author may be about to finish it
     lock                              flock()ed by the one writer, as the directory is; holds its process id
 
 A segment is a header block, batches without a byte between them, and a footer once it is sealed. All

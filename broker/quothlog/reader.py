@@ -50,8 +50,9 @@ class Reader(Closeable):
         *,
         on_missing: Callable[[Missing], None] = log_missing,
     ) -> None:
-        """after: a pointer, exclusive; 0: from the oldest record on. Raises FileNotFoundError if there is no
-        such directory; one without a log is an empty log. on_missing: called with records that are gone."""
+        """after: a pointer, exclusive; 0: from the oldest record on. on_missing: called with records that are
+        gone. An empty directory is an empty log. Raises FileNotFoundError if there is no such directory, and
+        `RequestError` ``bad_setting`` if it holds something else than a log."""
         self._follower = Tailer(directory, after, on_missing=on_missing)
         self._begin(after)
 

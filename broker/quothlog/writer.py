@@ -22,7 +22,7 @@ from threading import TIMEOUT_MAX, Condition, RLock, Thread
 from quothlog.appender import AHEAD_US
 from quothlog.log import Log
 from quothlog.reading import forwarding_progress
-from quothlog.reading.tailer import DirectoryWatch
+from quothlog.reading.directory_watch import DirectoryWatch
 from quothlog.retention import LogOptions
 from quothlog.storage.clock import Clock, SystemClock
 from quothwire import batch

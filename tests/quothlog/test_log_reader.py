@@ -19,8 +19,8 @@ from kit.disk.damage import flip
 from kit.disk.logs import OpenLog, fill, segments
 from quothlog import Log, LogOptions, Missing, Reader
 from quothlog.file_format import BLOCK_BYTES, FOOTER_MAGIC
+from quothlog.reading.directory_watch import DirectoryWatch
 from quothlog.reading.log_batch import LogBatch
-from quothlog.reading.tailer import DirectoryWatch
 from quothlog.storage.clock import SystemClock
 from quothwire.errors import QuothError
 from quothwire.headers import readable_headers

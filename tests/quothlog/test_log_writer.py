@@ -27,7 +27,8 @@ from kit.disk.logs import fill, segments
 from kit.disk.small_disks import mounted
 from quothlog import Log, LogOptions, Reader, Writer
 from quothlog.file_format import segment_name
-from quothlog.reading.forwarding_progress import trim_unowned, write_mark
+from quothlog.reading.forwarding_progress import read_mark, trim_unowned, write_mark
+from quothlog.storage.filesystem import PosixFileSystem
 from quothlog.writer import OWNER_S
 from quothwire.errors import QuothError
 from quothwire.record import BUFFER_BYTES_MAX
@@ -258,6 +259,27 @@ def test_writer_removes_segments_below_every_forwarding_mark(directory: Path) ->
     with Log.open(directory) as log:
         assert [record.value for record in log.read()] == [b"30"]
         assert log.findings.unknown_files == []
+
+
+def test_mark_is_written_while_a_writer_opens_the_log(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its forwarder does not hold the log's lock. The opening removes unfinished files of the log itself."""
+    rename = PosixFileSystem.rename
+
+    def open_before(filesystem: PosixFileSystem, old: Path, new: Path) -> None:
+        Writer(directory).close()
+        rename(filesystem, old, new)
+
+    Writer(directory).close()
+    left = directory / f"{segments(directory)[0].name}.tmp"
+    left.write_bytes(b"unfinished")
+    monkeypatch.setattr(PosixFileSystem, "rename", open_before)
+    write_mark(directory / "a.forward", {"pointer": 7, "trim": True})
+    mark = read_mark(directory / "a.forward")
+    assert mark is not None
+    assert mark["pointer"] == 7
+    assert not left.exists()
 
 
 def test_log_without_an_owner_is_trimmed_up_to_its_forwarding_marks(directory: Path) -> None:

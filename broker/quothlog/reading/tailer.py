@@ -9,7 +9,6 @@ is being written, or one that the log's next opening will cut off.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,7 +16,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from quothlog import file_format, segment
+from quothlog.datadir.foreign import refuse_foreign
 from quothlog.file_format import LogPosition
+from quothlog.reading.directory_watch import DirectoryWatch, take_in_time
 from quothlog.recovery import verify
 from quothlog.recovery.scan import Found, are_of_one, is_open
 from quothlog.recovery.snapshot import DISK, Part, floors_in
@@ -31,36 +32,6 @@ from quothwire.pointer import check_pointer
 from quothwire.text.paths import given_path
 
 TAKE_BYTES = 2**20
-PAUSE_S, PAUSE_MAX_S = 0.001, 0.05
-"""Between two looks at a log in which nothing happens: a look costs 20 us."""
-_SETTLED_US = 3 * 10**6
-
-
-class DirectoryWatch:
-    """Detects whether the names in a directory may have changed, so that it is listed only then.
-
-    Not thread-safe. The time of change of a directory shows it, which is as fine as the system's clock tick,
-    or as two seconds on the FAT of a memory card: two changes within one tick look like one. So a change is
-    trusted to be the last of its tick only once it is three seconds old.
-    """
-
-    def __init__(self, directory: Path, clock: Clock) -> None:
-        self._directory = directory
-        self._clock = clock
-        self._changed_ns = -1
-
-    def may_differ(self) -> bool:
-        """Return True if the names may have changed since the last call. Costs 2 us. Raises OSError."""
-        changed_ns = self._directory.stat().st_mtime_ns
-        if changed_ns == self._changed_ns:
-            return False
-        age_us = self._clock.now() - changed_ns // 1_000
-        self._changed_ns = changed_ns if age_us >= _SETTLED_US else -1  # also if the clock stepped back
-        return True
-
-    def forget(self) -> None:
-        """Let the next call of `may_differ` return True."""
-        self._changed_ns = -1
 
 
 class Missing(NamedTuple):
@@ -83,7 +54,8 @@ class Tailer:
 
     after: the pointer up to which everything was returned or reported. log_id: 0 until a batch was found.
     durable: return only what survives a loss of power. on_missing: called with what will never be returned.
-    A directory without a log is an empty log; raises FileNotFoundError if there is no such directory.
+    An empty directory is an empty log. Raises FileNotFoundError if there is no such directory, and
+    `RequestError` ``bad_setting`` if it holds something else than a log.
     """
 
     def __init__(
@@ -97,7 +69,7 @@ class Tailer:
         clock: Clock | None = None,
     ) -> None:
         self.directory = given_path(directory, "directory")
-        self.directory.stat()
+        refuse_foreign(self.directory)
         self.log_id = log_id
         self._durable = durable
         self._on_missing = on_missing
@@ -132,15 +104,7 @@ class Tailer:
 
     def wait(self, seconds: float | None) -> list[Stored]:
         """`take`, as soon as there is something; none after so many seconds, None: it waits for ever."""
-        pause = PAUSE_S
-        until = math.inf if seconds is None else self._clock.monotonic() + seconds
-        while not (found := self.take()):
-            left = until - self._clock.monotonic()
-            if left <= 0:
-                break
-            self._clock.sleep(min(pause, left))
-            pause = min(2 * pause, PAUSE_MAX_S)
-        return found
+        return take_in_time(self.take, seconds, self._clock)
 
     def close(self) -> None:
         """Close the segment. `seek` opens one again."""

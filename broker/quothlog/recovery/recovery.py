@@ -51,6 +51,8 @@ from quothwire.errors import Conflict, Damaged, QuothError, error
 
 Watch = Callable[[int, int], None]
 """Called while a log is opened: how many bytes have been looked through, and how many have to be."""
+_UNFINISHED_MARK = file_format.MARK_SUFFIX + TEMPORARY_SUFFIX
+"""The end of a name of a file that belongs to a forwarder, which does not hold the log's lock."""
 
 
 @dataclass
@@ -109,7 +111,7 @@ def open_directory(
     unknown = sorted(name for name in files if not file_format.is_ours(name) and name not in others)
     findings = RecoveryReport(unknown_files=unknown)
     for name in filter(file_format.is_ours, files):
-        unfinished = name.endswith(TEMPORARY_SUFFIX)
+        unfinished = name.endswith(TEMPORARY_SUFFIX) and not name.endswith(_UNFINISHED_MARK)
         if unfinished or (
             name.endswith(file_format.INDEX_SUFFIX) and file_format.segment_of(name) not in files
         ):

@@ -63,6 +63,22 @@ class DirectoryLock(Flock):
         _owned.add(self._directory)
 
 
+class BareDirectoryLock(Flock):
+    """The lock on a directory itself without a file in it, held until `release`.
+
+    Raises `Conflict` ``locked``. A file system that has locks for files only locks nothing.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._fds.append(_opened(directory))
+        try:
+            _lock_itself(self._fds[0], directory)
+        except BaseException:
+            self.release()
+            raise
+
+
 def _opened(directory: Path) -> int:
     return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 

@@ -139,6 +139,18 @@ def refuse_strange(filesystem: FileSystem, path: Path) -> None:
         raise error("storage_failed", f"{path}: {problem.strerror}", hint) from problem
 
 
+def names_in(path: Path) -> Iterator[str]:
+    """Yield the names in a directory of the operating system as it lists them; looks at no file."""
+    with os.scandir(path) as entries:
+        for entry in entries:
+            yield entry.name
+
+
+def is_systems(name: str) -> bool:
+    """Return True for a name that is no program's data: a hidden one, or what a file system check makes."""
+    return name.startswith(".") or name == "lost+found"
+
+
 @compiled("quothlog._native.filesystem")
 def read_now(fd: int, size: int, offset: int) -> Buffer | None:
     """Return bytes of a file at an offset; None if not all are in memory, or if the system cannot tell."""
@@ -246,14 +258,13 @@ class PosixFileSystem:
             sync_directory(self, path.parent)
 
     def list(self, path: Path) -> dict[str, int]:
-        """See `FileSystem.list`."""
-        sizes = {}
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.is_file(follow_symlinks=False):
-                    with contextlib.suppress(FileNotFoundError):  # its owner has removed it meanwhile
-                        sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
-        return sizes
+        """See `FileSystem.list`. It lists anew if a file is removed meanwhile: one that has come in its place
+        was not there to be listed."""
+        while True:
+            with os.scandir(path) as entries:
+                files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+            with contextlib.suppress(FileNotFoundError):
+                return {file.name: file.stat(follow_symlinks=False).st_size for file in files}
 
     def strange(self, path: Path) -> builtins.list[str]:
         """See `FileSystem.strange`."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
 
+from kit.machine.processes import listing
 from quothlog import Appended, Log
+from quothlog.file_format import INDEX_SUFFIX
 from quothlog.recovery import verify
 from quothlog.recovery.verify import Damage, Unfinished
+from quothlog.storage.filesystem import TEMPORARY_SUFFIX
 from quothwire import batch
 from quothwire.batch import Flag, Header
 from quothwire.errors import QuothError, RequestError
@@ -118,3 +121,12 @@ def salvaged(log: Log, after: int = 0) -> list[Record]:
         assert extract.next > after
         after = extract.next
     return found
+
+
+def made_since(directory: Path, before: Iterable[str]) -> list[str]:
+    """List what has come into a directory of topics, but for indexes: those come when topics hibernate.
+
+    before: its listing.
+    """
+    indexes = INDEX_SUFFIX, INDEX_SUFFIX + TEMPORARY_SUFFIX
+    return [name for name in sorted({*listing(directory)} - {*before}) if not name.endswith(indexes)]

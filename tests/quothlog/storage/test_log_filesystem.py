@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,26 @@ def test_appended_bytes_are_read_back(disk: FileSystem, directory: Path) -> None
     assert content(disk, directory / "a") == b"onetwoend"
     file.close()
     file.close()
+
+
+def test_list_names_a_file_that_has_taken_the_place_of_all_others(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of a log makes a segment and removes those before it, while another process lists them."""
+    directory.mkdir()
+    old, new = directory / "old", directory / "new"
+    old.write_bytes(b"1")
+    scandir = os.scandir
+
+    def beside_an_owner(path: Path) -> AbstractContextManager[list[os.DirEntry[str]]]:
+        with scandir(path) as entries:
+            listed = list(entries)
+        new.write_bytes(b"22")
+        old.unlink(missing_ok=True)
+        return nullcontext(listed)
+
+    monkeypatch.setattr(os, "scandir", beside_an_owner)
+    assert PosixFileSystem().list(directory) == {"new": 2}
 
 
 @needs_compiled

@@ -1,0 +1,1 @@
+"""Reads the files of appendix and the data directories of Poe, which consist of them."""

@@ -1,0 +1,1 @@
+"""Builds logs and data directories from the files of other programs, see `importer`."""
