@@ -17,6 +17,8 @@ a segment of batches in a file and a sparse `index`; `file_format` knows the byt
     transactions    stages batches, and makes them a part of the log together
     recovery        opens a directory after any crash, verifies and repairs a log
     backup          copies a log beside its owner, and restores it
+    importing       builds logs and data directories from the files of other programs
+    appendix        reads the files of appendix, and the data directories of Poe
     storage         the ports to the operating system: files, locks, the clock
     datadir         reads the topics of a data directory as files
 
@@ -34,21 +36,38 @@ if TYPE_CHECKING:
     from quothlog.log import Log, LogInfo
     from quothlog.reader import Reader
     from quothlog.reading.log_batch import LogBatch
+    from quothlog.reading.range_query import FileRange
+    from quothlog.reading.slices import LogSlice, decode
     from quothlog.reading.tailer import Missing
     from quothlog.retention import LogOptions
     from quothlog.writer import Writer
 
-__all__ = ["Appended", "Log", "LogBatch", "LogInfo", "LogOptions", "Missing", "Reader", "Writer"]
+__all__ = [
+    "Appended",
+    "FileRange",
+    "Log",
+    "LogBatch",
+    "LogInfo",
+    "LogOptions",
+    "LogSlice",
+    "Missing",
+    "Reader",
+    "Writer",
+    "decode",
+]
 
 _MODULES = {
     "Appended": "appender",
+    "FileRange": "reading.range_query",
     "Log": "log",
     "LogBatch": "reading.log_batch",
     "LogInfo": "log",
     "LogOptions": "retention",
+    "LogSlice": "reading.slices",
     "Missing": "reading.tailer",
     "Reader": "reader",
     "Writer": "writer",
+    "decode": "reading.slices",
 }
 """The module of each name, loaded when the name is used: the options alone do not load the engine."""
 

@@ -102,9 +102,9 @@ class PointerAllocator:
 class Appender:
     """The end of an open log.
 
-    active: the segment that is being written. synced: the end of what survives a loss of power. visible: the
-    end of what readers may see. is_placed: a large transaction has its pointers, so nothing may be appended
-    before it is adopted. is_hiding: readers must not see the newest transaction yet.
+    active: the segment that is being written. synced: the end of what survives a loss of power. written: of
+    what readers may see at most. visible: one of these, by `synced_reads`. is_placed: a large transaction has
+    pointers, so nothing may be appended before its adoption. is_hiding: the newest one is not visible yet.
     """
 
     def __init__(
@@ -121,15 +121,14 @@ class Appender:
         self.clock = clock
         self._lock = lock
         self._opened = opened
-        self._sealed = opened.sealed
-        self._producers = opened.producers
+        self._sealed, self._producers = opened.sealed, opened.producers
         self.active: ActiveSegment = opened.go_on_if_possible(clock)
         self.change(options)
         self.log_id = self.active.log_id
         self.applications = opened.producers.applications
         self.last_written = opened.producers.last_written
         self.pointers = PointerAllocator(clock, max(self.active.end.pointer, self.active.floor - 1))
-        self.visible = self.synced = self.active.end
+        self.visible = self.written = self.synced = self.active.end
         self.write_failure = WriteFailure(filesystem, directory)
         self._space = DiskSpace(filesystem, directory)
         self.rolls = 0
@@ -390,11 +389,13 @@ class Appender:
         return WriteGroup(group.outcomes)
 
     def _show(self) -> None:
-        """Advance the visible end: a transaction is visible once it is synced."""
+        """Advance the ends of what readers see: a transaction is visible once it is synced."""
         self.is_hiding = self.is_placed or self._barrier > self.synced.pointer
-        end = self.active.end
-        horizon = max(self.synced.pointer, self.active.floor - 1) + HORIZON_US
-        if not self.options.synced_reads and not self.is_hiding and end.pointer <= horizon:
-            self.visible = end
-        elif self.synced.pointer >= self.visible.pointer:
-            self.visible = self.synced
+        end, synced, floor = self.active.end, self.synced, self.active.floor
+        if not self.is_hiding and end.pointer <= max(synced.pointer, floor - 1) + HORIZON_US:
+            self.written = end
+        elif synced.pointer >= self.written.pointer:
+            self.written = synced
+        shown = synced if self.options.synced_reads else self.written
+        if shown.pointer >= self.visible.pointer:  # the option may have changed
+            self.visible = shown

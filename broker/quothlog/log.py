@@ -5,36 +5,25 @@ segment, and execute a `SyncRequest`, which the owner then gives to `appender.fi
 
     append    check, allocate pointers, one write            -> in the operating system: "written"
     sync      fsync of the active segment                    -> on the disk: "synced"
-    visible   what readers may see: everything written, or with `synced_reads` everything synced; never a
-              pointer more than 10 s above the newest synced one, so that a loss of power cannot make the log
-              allocate a pointer that a reader has seen
+    visible   what readers may see: everything written, or with `synced_reads` everything synced, unless a
+              read asks for one of the two; never a pointer more than 10 s above the newest synced one, so
+              that a loss of power cannot make the log allocate a pointer that a reader has seen
 
-`appender` is the end of the log. This module opens, reads and trims it.
+`appender` is the end of the log, `reading/log_reads.py` has its reads. This module opens and trims it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import starmap
 from pathlib import Path
 from typing import Self
 
 from quothlog.appender import Appended, Appender
-from quothlog.reading.log_batch import LogBatch
-from quothlog.reading.range_query import LogSurvey
-from quothlog.reading.read_request import (
-    DEFAULT_BYTES,
-    UNLIMITED,
-    ReadLoss,
-    ReadRequest,
-    batches_above,
-    loss_before,
-    records_above,
-)
-from quothlog.reading.segment_reader import Extract
+from quothlog.datadir.foreign import refuse_foreign
+from quothlog.reading.log_reads import LogReads
 from quothlog.recovery.recovery import Watch, open_directory
 from quothlog.recovery.recovery_segment import RecoveryReport
 from quothlog.retention import LogOptions, due_for_roll, expired, next_due, wholly_below
@@ -48,8 +37,8 @@ from quothwire.batch import Flag
 from quothwire.closing import Closeable
 from quothwire.errors import QuothError
 from quothwire.headers import encode_headers
-from quothwire.pointer import POINTER_MAX, check_pointer
-from quothwire.record import Record, RecordBuffer
+from quothwire.pointer import check_pointer
+from quothwire.record import RecordBuffer
 from quothwire.text.paths import given_path
 
 _ORDINAL, _START = int(Flag.ORDINAL), int(Flag.START)
@@ -74,10 +63,11 @@ class LogInfo:
     gauges: dict[str, int]
 
 
-class Log(Closeable):
+class Log(LogReads, Closeable):
     """The log in a directory. Open it with `Log.open`; close it, or use it as a context manager.
 
-    appender: the end of the log, for callers that sync in another thread. findings: what the opening found.
+    It is read by the calls of `LogReads`. appender: the end of the log, for callers that sync in another
+    thread. findings: what the opening found.
     """
 
     def __init__(
@@ -122,13 +112,15 @@ class Log(Closeable):
 
         log_id: the id of a log that is begun (0: a random one), or that the directory must hold. others:
         names of files that are not the log's and no unknown files either. watch: called with the progress.
-        Raises `Conflict` ``locked``, `RequestError` ``bad_setting`` for an empty path, `Damaged`,
-        `BrokerFailure` ``unusable_system``, or OSError.
+        Raises `Conflict` ``locked``, `RequestError` ``bad_setting`` for an empty path or, without a log_id, a
+        directory that holds something else, `Damaged`, `BrokerFailure` ``unusable_system``, or OSError.
         """
         path = given_path(directory, "directory")
         filesystem, clock = filesystem or PosixFileSystem(), clock or SystemClock()
         clock.boot_id()  # every file needs it: without it nothing is made or changed
         filesystem.make_directory(path)
+        if not log_id:
+            refuse_foreign(path, others)
         return cls(path, filesystem, clock, options or LogOptions(), log_id, others, watch)
 
     # -- state ------------------------------------------------------------------------------------------
@@ -141,21 +133,6 @@ class Log(Closeable):
     @options.setter
     def options(self, options: LogOptions) -> None:
         self.appender.change(options)
-
-    @property
-    def newest(self) -> int:
-        """The newest pointer that readers may see, 0 if there is none."""
-        return self.appender.visible.pointer
-
-    @property
-    def end_ordinal(self) -> int:
-        """Records that the log ever held, as far as readers may see."""
-        return self.appender.visible.ordinal
-
-    @property
-    def first_ordinal(self) -> int:
-        """The ordinal of the oldest record: so many records are not kept any more."""
-        return (self._sealed.oldest() or self.appender.active).start.ordinal
 
     @property
     def unsynced_bytes(self) -> int:
@@ -188,7 +165,7 @@ class Log(Closeable):
         segments, rolls = [*self._sealed, active], self.appender.rolls
         return LogInfo(
             log_id=self.log_id,
-            first=self._first_pointer(),
+            first=self._first_up_to(self.appender.visible),
             last=self.newest,
             first_ordinal=self.first_ordinal,
             end_ordinal=self.end_ordinal,
@@ -244,56 +221,6 @@ class Log(Closeable):
     def transactions(self, files_max: int = STAGED_FILES_MAX) -> LogTransactions:
         """Make the owner of the log's transactions. Call it once. files_max: of staged batches."""
         return LogTransactions(self.appender, self._opened.staged, files_max)
-
-    # -- reading ----------------------------------------------------------------------------------------
-
-    def lookup(
-        self, after: int, records_max: int = UNLIMITED, bytes_max: int = DEFAULT_BYTES
-    ) -> ReadRequest | None:
-        """Find where the first records above `after` lie; None if readers may not see any yet."""
-        check_pointer(after)
-        active, visible = self.appender.active, self.appender.visible
-        if after >= visible.pointer:
-            return None
-        if after + 1 >= active.floor or not self._sealed:
-            return ReadRequest(active, active.view_up_to(visible), after, after, records_max, bytes_max)
-        one, following = self._sealed.holding(after)
-        self._sealed.keep(one)
-        beyond = min((following or active).floor - 1, POINTER_MAX)
-        return ReadRequest(one, None, after, beyond, records_max, bytes_max)
-
-    def survey(self, after: int) -> LogSurvey:
-        """Make a view of the visible log, for queries on ranges above a pointer."""
-        check_pointer(after)
-        active, visible = self.appender.active, self.appender.visible
-        sealed = [] if after + 1 >= active.floor else self._sealed
-        return LogSurvey([*sealed, active.as_of(visible)], visible)
-
-    def fetch(
-        self, after: int, records_max: int = UNLIMITED, bytes_max: int = DEFAULT_BYTES
-    ) -> Extract | None:
-        """Read the stored bytes of the first batches with records above `after`, across segments."""
-        while (request := self.lookup(after, records_max, bytes_max)) is not None:
-            found = request.read()
-            if found is not None or not request.sealed:
-                return found
-            after = request.beyond
-        return None
-
-    def read(self, after: int = 0, limit: int | None = None) -> Iterator[Record]:
-        """Yield records with pointers above `after`, oldest first, until there are no more.
-
-        A batch that does not check raises `Damaged`, whose hint has the pointer to read on after.
-        """
-        return records_above(after, self.log_id, self.fetch, limit)
-
-    def batches(self, after: int = 0) -> Iterator[LogBatch]:
-        """Yield the same records as columns, see `LogBatch`: a quarter of the time of `read`."""
-        return starmap(LogBatch.of, batches_above(after, self.log_id, self.fetch))
-
-    def loss(self, after: int, ordinal: int, found: Extract) -> ReadLoss:
-        """Count what is missing between a cursor and an extract. ordinal: -1 if the reader knows none."""
-        return loss_before(found, after, ordinal, self._sealed, self.appender.active)
 
     # -- what is kept -----------------------------------------------------------------------------------
 
@@ -366,12 +293,6 @@ class Log(Closeable):
             size = self._sealed.remove_oldest(count)
         self._removed_durably = True
         return self.first_ordinal - before, size
-
-    def _first_pointer(self) -> int:
-        if self._first is None and self.first_ordinal < self.end_ordinal:
-            firsts = (one.first() for one in (*self._sealed, self.appender.active))
-            self._first = next((first.base for first in firsts if first is not None), None)
-        return self._first or 0
 
 
 def _flags(sequence: int, following: int) -> int:

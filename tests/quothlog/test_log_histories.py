@@ -26,13 +26,14 @@ from kit.disk.doubles import CHANGES, KINDS, Died, FaultyDisk, Kind
 from kit.disk.logs import encoded
 from kit.disk.memory_disk import MemoryDisk
 from kit.scale import times
-from quothlog import Appended, Log, LogOptions
+from quothlog import Appended, Log, LogOptions, decode
 from quothlog.file_format import HORIZON_US
 from quothlog.producers import RESULTS_MAX
 from quothwire import batch
 from quothwire.errors import QuothError
 from quothwire.headers import encode_headers
 from quothwire.record import Record
+from quothwire.settings import DURABILITIES
 
 STEPS = 40
 EVENTS = (
@@ -84,7 +85,7 @@ class History:
         self.doubtful: list[Sent] = []  # without an answer: some of them may be there, in order
         self.synced = 0  # records that a loss of power cannot take
         self.lost_power = False
-        self.seen = self.seen_records = 0  # the highest pointer that a reader saw, and how many records
+        self.seen = self.seen_synced = 0  # the highest pointer that a reader saw, and how many synced records
         self.log: Log | None = None
 
     def live(self) -> None:
@@ -132,7 +133,7 @@ class History:
         assert found[: len(known)] == known
         left = self.first + len(known)
         assert left >= (self.synced if self.lost_power else len(self.records))
-        assert left >= self.seen_records or not self.options.synced_reads
+        assert left >= self.seen_synced
         rest = found[len(known) :]
         del self.records[left:]
         last = self.records[-1].pointer if self.records else 0
@@ -345,7 +346,7 @@ class History:
         info = log.info()
         assert info.first == (self.records[self.first].pointer if self.first < end else 0)
         assert (info.last, info.end_ordinal) == (self.records[end - 1].pointer if end else 0, end)
-        self.seen, self.seen_records = max(self.seen, log.newest), max(self.seen_records, end)
+        self.seen, self.seen_synced = map(max, (self.seen, self.seen_synced), levels_of(log, self.records))
         for row in self.rng.sample(range(len(self.records)), min(3, len(self.records))):
             expected = self.records[max(self.first, row + 1) : end][:7]
             assert list(log.read(self.records[row].pointer, 7)) == expected
@@ -357,6 +358,20 @@ class History:
                 after, ordinal = header.last, header.end_ordinal
             assert (found.ordinal, found.next) == (headers[0].ordinal, after)
         assert ordinal == end
+
+
+def levels_of(log: Log, records: list[Record]) -> tuple[int, int]:
+    """Check reads that ask for a level, whatever the log shows to others.
+
+    Returns the newest pointer that a written one sees, and how many records the log held at the synced end.
+    """
+    written, synced = (log.visible_at(level) for level in DURABILITIES)
+    assert log.first_ordinal <= synced.ordinal <= written.ordinal <= len(records)
+    assert written.pointer <= max(log.synced_pointer, log.appender.active.floor - 1) + HORIZON_US
+    for level, end in zip(DURABILITIES, (written, synced), strict=True):
+        assert decode(log.slice(0, durability=level)) == records[log.first_ordinal : end.ordinal]
+        assert list(log.read(end.pointer, durability=level)) == []
+    return written.pointer, synced.ordinal
 
 
 def fail_one_of(disk: FaultyDisk, rng: random.Random, kinds: Sequence[Kind]) -> None:

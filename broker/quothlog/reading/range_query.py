@@ -16,7 +16,8 @@ they are read once, and remembered.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from quothlog.file_format import LogPosition
@@ -55,6 +56,14 @@ class RangeCount(NamedTuple):
     bytes: int
     first: int
     last: int
+
+
+class FileRange(NamedTuple):
+    """The stored bytes of whole batches in one segment: where they lie in its file, and how many they are."""
+
+    path: Path
+    offset: int
+    length: int
 
 
 class _Edge(NamedTuple):
@@ -121,6 +130,10 @@ class LogSurvey:
         """
         return self._ask(lambda: self._split(after, until, parts))
 
+    def files(self, after: int, until: int) -> list[FileRange]:
+        """Return where the batches lie that hold the records of a range, a row for each segment."""
+        return self._ask(lambda: self._files(after, until))
+
     # -- the queries ------------------------------------------------------------------------------------
 
     def _ask(self, query: Callable[[], T]) -> T:
@@ -180,6 +193,14 @@ class LogSurvey:
             found.append(RangeSize(after, divided.pointer, divided.ordinal - ordinal, size))
             after, ordinal, edge = divided.pointer, divided.ordinal, divided
         return found, gone
+
+    def _files(self, after: int, until: int) -> list[FileRange]:
+        after, _ = self._kept(after)
+        start, stop = self._cut(after), self._cut(min(until, self.newest))
+        if stop.ordinal <= start.ordinal:
+            return []
+        spans = self._spans(start.before, stop.behind)
+        return [FileRange(self._segments[row].path, *span) for row, *span in spans if span[1] > 0]
 
     def _divided(self, begin: int, end: int, left: int, share: float) -> _Edge | None:
         """Return where the next of the `left` parts between two ordinals ends; None: at the second ordinal.
@@ -245,13 +266,17 @@ class LogSurvey:
 
     def _bytes(self, start: _Edge, stop: _Edge) -> int:
         """The stored bytes between two edges, without header blocks and footers."""
-        row, offset, size = start.row, start.offset, 0
+        return sum(length for _, _, length in self._spans(start, stop))
+
+    def _spans(self, start: _Edge, stop: _Edge) -> Iterator[tuple[int, int, int]]:
+        """Yield the bytes between two edges, as row, offset and length in each segment."""
+        row, offset = start.row, start.offset
         while row != stop.row:
-            size += max(0, self._segments[row].stop - offset)
+            yield row, offset, max(0, self._segments[row].stop - offset)
             following = self._following(row)
             assert following is not None
             row, offset = following, self._start(following).offset
-        return size + stop.offset - offset
+        yield row, offset, stop.offset - offset
 
     # -- pieces -----------------------------------------------------------------------------------------
 

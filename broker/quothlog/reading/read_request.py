@@ -74,7 +74,7 @@ def batches_above(
     """
     while records > 0 and (found := fetch(after, records)) is not None:
         for raw in batch.split(found.data, log_id):
-            one = _decoded(raw, log_id)
+            one = decoded_batch(raw, log_id)
             yield one, after
             records -= one.header.last - max(after, one.header.base - 1)
         after = found.next
@@ -89,7 +89,8 @@ def records_above(
     return islice(chain.from_iterable(rows), None if limit is None else wanted)
 
 
-def _decoded(raw: Bytes, log_id: int) -> DecodedBatch:
+def decoded_batch(raw: Bytes, log_id: int) -> DecodedBatch:
+    """Check and decode one stored batch. Raises `Damaged`, whose hint has the pointer to read on after."""
     try:
         return batch.decode(raw, log_id)
     except QuothError as problem:

@@ -40,12 +40,12 @@ class Extract(NamedTuple):
 
 
 def up_to(found: Extract, log_id: int, until: int) -> Extract:
-    """The batches of an extract that begin up to a pointer below its end, perhaps none; where to go on."""
+    """Return the batches of an extract that begin up to a pointer below its end; `next` is 0 for none."""
     data = found.data
     size, last, end = batch.whole(data, log_id, 0, found.ordinal, until)
     if size < len(data) and (header := batch.parse_header(data, log_id, size)).base <= until:
         size, last, end = size + header.size, header.last, header.end_ordinal
-    return found._replace(data=_head(data, size), next=max(last, until), end=end)
+    return found._replace(data=_head(data, size), next=last, end=end)
 
 
 def _head(data: Bytes, size: int) -> Bytes:
