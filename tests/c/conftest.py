@@ -28,6 +28,18 @@ from kit.machine.cprograms import (
 Start = Callable[..., Running]
 
 
+TEST_S = 120.0
+"""The time for a test without the build, which has a time of its own."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the build out of the time of the first test that needs it."""
+    for item in items:
+        needs_build = "built" in getattr(item, "fixturenames", ())
+        if needs_build and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_S, func_only=True))
+
+
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which cmake has built everything. Other workers wait for the first one."""

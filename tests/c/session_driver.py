@@ -133,7 +133,9 @@ class Session:
 
     def _read(self, given: Given) -> Given:
         limit, wait_ms = given.get("limit", 1_000), given.get("wait_ms", 0)
-        return self._found(self._calls("read", given["topic"], given["after"], 0, 0, limit, wait_ms))
+        level = DURABILITIES.index(given.get("durability", ""))
+        words = given["topic"], given["after"], 0, 0, limit, wait_ms, 0, 0, 0, level
+        return self._found(self._calls("read", *words))
 
     def _tail(self, given: Given) -> Given:
         words = given["topic"], given["after"], 0, 0, given["records"], TAIL_WAIT_MS

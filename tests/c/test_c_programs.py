@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import subprocess
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +15,7 @@ import zmq
 import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Context
+from kit.broker.proxies import Meddler
 from kit.client.numbered import numbered
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.damage import flip, stored_batches
@@ -251,15 +253,24 @@ def test_missing_broker_is_reported(start: Start) -> None:
 
 
 def test_publish_prints_how_many_lines_are_unknown_when_the_broker_stays_away(
-    start: Start, start_broker: StartBroker, topic: str
+    start: Start, start_broker: StartBroker, context: Context, topic: str
 ) -> None:
     broker = start_broker()
-    running = start("quoth-pub", "-t", "2", broker.url, topic, stdin=subprocess.PIPE)
-    running.write(b"one\n")
-    eventually(lambda: count_of(broker, topic) == 1, "a line is stored")
-    broker.freeze()
-    running.write(b"two\nthree\n")
-    ended = running.end()
+    with Meddler(context, broker.url) as meddler:
+        running = start("quoth-pub", "-t", "4", meddler.url, topic, stdin=subprocess.PIPE)
+        acknowledged = threading.Event()
+
+        def notice(call: Call, _: object) -> bool:
+            if call.operation is Operation.PUBLISH:
+                acknowledged.set()
+            return False
+
+        meddler.on_reply = notice
+        running.write(b"one\n")
+        assert acknowledged.wait(DEADLINE_S)
+        broker.freeze()
+        running.write(b"two\nthree\n")
+        ended = running.end()
     assert ended.status == 4
     assert ended.err.splitlines()[-1] == "quoth-pub: 1 acknowledged; of 2 more it is not known"
     broker.kill()
@@ -269,7 +280,7 @@ def test_line_that_is_larger_than_the_brokers_frames_is_refused(
     start: Start, start_broker: StartBroker, topic: str
 ) -> None:
     broker = start_broker(frame_bytes_max=2_000)
-    ended = publish(start, broker.url, topic, b"first\n" + b"x" * 5_000, "-t", "2", "-w", "1")
+    ended = publish(start, broker.url, topic, b"first\n" + b"x" * 5_000, "-t", "60", "-w", "1")
     assert ended.status == 1
     assert ended.err.startswith("quoth-pub: too_large: line 2: ")
     assert ended.err.endswith("quoth-pub: 1 acknowledged\n")

@@ -14,9 +14,10 @@ from quothd.access.clients_file import ClientTable
 from quothd.access.quota import Quota
 from quothd.config.config import Config
 from quothd.connections.connection import Connection
-from quothd.frontend.registry import Registry, RegistryEntry, State, Transition, check_absent
+from quothd.frontend.registry import Registry, RegistryEntry, check_absent
 from quothd.frontend.schedule import PendingFetches, Schedule
 from quothd.frontend.scheduler import Scheduler
+from quothd.frontend.topic_states import State, Transition
 from quothd.requests.dead_letter import publish_of
 from quothd.requests.events import (
     Answered,
@@ -153,8 +154,7 @@ class Dispatcher:
         self._retention: Schedule[RegistryEntry] = Schedule()
         self._ready: dict[RegistryEntry, None] = {}
         self.in_work = RequestsInWork(config, self.access, self.registry.metrics.finished)
-        self._is_stopping = False
-        self.disk_low_at = -math.inf
+        self._is_stopping, self.disk_low_at = False, -math.inf
         self.scheduler.open_all(self.registry)
 
     def configure(self, config: Config, clients: ClientTable | None) -> None:
@@ -275,8 +275,9 @@ class Dispatcher:
     def _take_own(self, entry: RegistryEntry, executor: Executor, event: Event, now: float) -> None:
         match event:
             case Progress():
-                entry.newest, entry.end_ordinal = event.newest, event.end_ordinal
-                self._announce(entry.name, event.newest)
+                entry.newest, entry.end_ordinal, entry.synced, is_new = event
+                if is_new:
+                    self._announce(entry.name, event.newest)
                 self._resume_fetches(entry, now)
             case GroupReady():
                 self._resume(self.pending_fetches.take_group(entry.name, event, now), now)
@@ -372,7 +373,7 @@ class Dispatcher:
         """Go on with the fetches that have something new, no more of them than the topic takes."""
         if entry.deletion is None and self.pending_fetches:
             most = self.config.topic_requests_max - entry.outstanding
-            self._resume(self.pending_fetches.take_ready(entry.name, entry.newest, most), now)
+            self._resume(self.pending_fetches.take_ready(entry.name, *entry.ends, most), now)
 
     def _resume(self, requests: Iterable[PendingRequest], now: float) -> None:
         """Submit requests that were accepted before, or that a topic has made."""

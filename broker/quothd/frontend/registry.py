@@ -6,7 +6,6 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 
 from quothd.access.access import scope_of
 from quothd.access.ledger import ALL, Ledger
@@ -14,6 +13,7 @@ from quothd.access.quota import Quota
 from quothd.access.rights import KnownClient
 from quothd.access.topic_scope import EVERYTHING, TopicScope
 from quothd.config.config import Config
+from quothd.frontend.topic_states import State, Transition, follow
 from quothd.groups.administration import check_new_group
 from quothd.groups.readiness import finds_nothing
 from quothd.metrics.broker_metrics import BrokerMetrics, ChangeOrder
@@ -38,6 +38,7 @@ from quothd.topics.publishing import check_first
 from quothlog import LogInfo
 from quothlog.datadir.topic_file import TopicFile
 from quothlog.datadir.topic_folder import TopicFolder
+from quothlog.file_format import LogPosition
 from quothlog.recovery.recovery import new_log_id
 from quothlog.storage.clock import Clock
 from quothwire.errors import QuothError, error
@@ -53,6 +54,7 @@ CREATING = (Operation.PUBLISH, Operation.STAGE, Operation.CREATE, Operation.OPEN
 
 STATES_BYTES_MAX = REPLY_BYTES_MAX // 2
 """Names and letters in one status: topics with thousands of segments make it shorter, not larger."""
+NOTHING = LogPosition(0, 0, 0)
 SUMS = (
     "clock_steps", "torn_bytes", "damaged_bytes", "lost_records", "quarantined_bytes", "unknown_files",
     "dead_letters_delayed",
@@ -75,63 +77,12 @@ def check_absent(request: PendingRequest, now: float) -> None:
         raise unknown_topic(request.topic)
 
 
-class State(Enum):
-    """The state of a topic."""
-
-    HIBERNATING = "hibernating"
-    """No thread, no open file."""
-    QUEUED = "queued"
-    """Requested, while `workers_max` topics are active."""
-    OPENING = "opening"
-    """Its thread opens the log."""
-    OPEN = "open"
-    CLOSING = "closing"
-    """Its thread closes the log; requests wait until it is opened again."""
-    GONE = "gone"
-    """Deleted, or never made."""
-
-
-class Transition(Enum):
-    """A change of the state."""
-
-    NEEDED = "needed"
-    STARTED = "started"
-    OPENED = "opened"
-    HIBERNATED = "hibernated"
-    CLOSED = "closed"
-    FAILED = "failed"
-    DELETED = "deleted"
-
-
-TABLE: dict[tuple[State, Transition], State] = {
-    (State.HIBERNATING, Transition.NEEDED): State.QUEUED,
-    (State.QUEUED, Transition.NEEDED): State.QUEUED,
-    (State.QUEUED, Transition.STARTED): State.OPENING,
-    (State.OPENING, Transition.NEEDED): State.OPENING,
-    (State.OPENING, Transition.OPENED): State.OPEN,
-    (State.OPENING, Transition.FAILED): State.HIBERNATING,
-    (State.OPEN, Transition.NEEDED): State.OPEN,
-    (State.OPEN, Transition.HIBERNATED): State.CLOSING,
-    (State.OPEN, Transition.FAILED): State.HIBERNATING,
-    (State.OPEN, Transition.DELETED): State.GONE,
-    (State.CLOSING, Transition.NEEDED): State.CLOSING,
-    (State.CLOSING, Transition.CLOSED): State.HIBERNATING,
-    (State.CLOSING, Transition.FAILED): State.HIBERNATING,
-}
-
-
-def follow(state: State, transition: Transition) -> State:
-    """The next state."""
-    following = TABLE.get((state, transition))
-    assert following is not None, f"{transition} in {state}"
-    return following
-
-
 @dataclass(slots=True, eq=False)
 class RegistryEntry:
     """One topic.
 
-    executor: None while the topic is not active. info: None until the log has been opened once. outstanding:
+    executor: None while the topic is not active. info: None until the log has been opened once. newest,
+    end_ordinal: how far readers see. synced: how far those that see synced records alone. outstanding:
     requests that are accepted and have no answer. queued: those of them that wait until the topic is open.
     in_work: those that the executor has. makes_way: the topic gets no more requests, so that another one can
     be opened. was_new: its present opening has created it. scanned: bytes that its opening has scanned, of
@@ -146,6 +97,7 @@ class RegistryEntry:
     info: LogInfo | None = None
     newest: int = 0
     end_ordinal: int = 0
+    synced: LogPosition = NOTHING
     outstanding: int = 0
     queued: list[PendingRequest] = field(default_factory=list)
     in_work: int = 0
@@ -166,6 +118,11 @@ class RegistryEntry:
         return self.metadata.topic.name
 
     @property
+    def ends(self) -> tuple[int, int]:
+        """The newest pointers that may be seen, by readers of everything and by those of synced records."""
+        return self.newest, self.synced.pointer
+
+    @property
     def is_active(self) -> bool:
         """True while it has a thread."""
         return self.executor is not None
@@ -179,6 +136,7 @@ class RegistryEntry:
         self.step(Transition.OPENED)
         note("topic_made" if self.is_new else "topic_opened", topic=self.name)
         self.is_new = False
+        self.synced = LogPosition(0, self.newest, self.end_ordinal)  # an opening syncs what it finds
 
     def drop(self, request: PendingRequest) -> None:
         """Forget a request that the executor does not have."""
@@ -212,8 +170,9 @@ class RegistryEntry:
         if request.group:
             empty = GroupFetched(log_id, 0, [], 0, 0, 0, self.newest, self.end_ordinal)
             return request.responder.reply(empty)
-        after = request.message.after
-        return request.responder.reply(Fetched(log_id, after, self.newest, 0, self.end_ordinal))
+        seen = self.newest, self.end_ordinal
+        newest, end = seen if request.durability is None else self.synced[1:]
+        return request.responder.reply(Fetched(log_id, request.message.after, newest, 0, end))
 
     def answer_for(self, request: PendingRequest) -> Frames:
         """Return the answer of a request that needs no opening, and does not wait."""

@@ -85,10 +85,11 @@ class PendingFetches:
     """The fetches that wait, by topic and cursor, and by deadline. Owned by the front end's thread.
 
     One costs about 0.8 KB and no thread; it keeps no topic awake. It ends when something newer is announced,
-    when its topic goes, or at its deadline; those that wait for something else are not looked at. Fetches for
-    a group wait in a row: one of them goes on when the group may have something, since what it finds is its
-    own. When that is, the topic says with each fetch that waits and each change of the group; the last word
-    holds for all of them. access: says whether a client may wait, and counts the fetches of each.
+    when its topic goes, or at its deadline; those that wait for something else are not looked at, nor those
+    for synced records while records are only written. Fetches for a group wait in a row: one of them goes on
+    when the group may have something, since what it finds is its own. When that is, the topic says with each
+    fetch that waits and each change of the group; the last word holds for all of them. access: says whether a
+    client may wait, and counts the fetches of each.
     """
 
     def __init__(self, access: Access) -> None:
@@ -96,6 +97,7 @@ class PendingFetches:
         self._ledger = access.ledger
         self._deadlines: Schedule[PendingRequest] = Schedule()
         self._by_topic: defaultdict[str, Schedule[PendingRequest]] = defaultdict(Schedule)
+        self._synced: defaultdict[str, Schedule[PendingRequest]] = defaultdict(Schedule)
         self._by_group: defaultdict[str, dict[str, dict[PendingRequest, None]]] = defaultdict(dict)
         self._group_afters: dict[tuple[str, str], int] = {}
         self._retries: Schedule[tuple[str, str]] = Schedule()
@@ -131,15 +133,17 @@ class PendingFetches:
             self._group_afters[key] = request.after
             self._retries.plan_earlier(key, request.retry)
         else:
-            self._by_topic[request.topic].plan(request, request.after)
+            self._orders_of(request)[request.topic].plan(request, request.after)
 
-    def take_ready(self, topic: str, newest: int, most: int) -> list[PendingRequest]:
+    def take_ready(self, topic: str, newest: int, synced: int, most: int) -> list[PendingRequest]:
         """Take the fetches of a topic that begin below `newest`, those furthest behind first.
 
-        Of each group, the one that has waited longest.
+        Of those for synced records, the ones below `synced`; of each group, the one that has waited longest.
         """
         order = self._by_topic.get(topic)
         found = order.take_due(newest - 1, most) if order is not None else []
+        if self._synced and (order := self._synced.get(topic)) is not None:
+            found += order.take_due(synced - 1, most - len(found))
         for group, waiting in self._by_group.get(topic, {}).items():
             if self._group_afters[topic, group] < newest and len(found) < most:
                 found.append(next(iter(waiting)))
@@ -203,12 +207,17 @@ class PendingFetches:
             if request.group:
                 self._end_in_group(request)
                 continue
-            order = self._by_topic.get(request.topic)
+            orders = self._orders_of(request)
+            order = orders.get(request.topic)
             if order is not None:
                 order.cancel(request)
                 if not order:
-                    del self._by_topic[request.topic]
+                    del orders[request.topic]
         return requests
+
+    def _orders_of(self, request: PendingRequest) -> defaultdict[str, Schedule[PendingRequest]]:
+        """Return the fetches that wait for what this one waits for, by topic."""
+        return self._by_topic if request.durability is None else self._synced
 
     def _end_in_group(self, request: PendingRequest) -> None:
         groups = self._by_group.get(request.topic, {})

@@ -17,7 +17,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 
 from quothd.config.config import Config
-from quothd.frontend.registry import RegistryEntry, State, Transition
+from quothd.frontend.registry import RegistryEntry
+from quothd.frontend.topic_states import State, Transition
 from quothd.requests.events import Close
 from quothd.threads.executor import Executor
 from quothd.topics.metadata import TopicMetadata

@@ -12,6 +12,7 @@ from quothd.metrics.measures import Measures
 from quothd.requests.pending_request import PendingRequest
 from quothlog import LogInfo
 from quothlog.appender import SyncRequest
+from quothlog.file_format import LogPosition
 from quothlog.transactions.commit import Commit
 from quothwire.batch import Bytes
 from quothwire.errors import QuothError
@@ -118,10 +119,15 @@ class Opened(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Readers may see records up to here."""
+    """Readers may see records up to here. synced: the end of what survives a loss of power.
+
+    is_new: they see more than before; else only the synced end has moved.
+    """
 
     newest: int
     end_ordinal: int
+    synced: LogPosition
+    is_new: bool
 
 
 class Informed(Value):

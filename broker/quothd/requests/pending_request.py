@@ -11,7 +11,7 @@ from quothd.access.rights import KnownClient
 from quothd.connections.connection import FRAME_BYTES, LEAST_REPLY_BYTES, Connection, Frame
 from quothd.requests.text_responder import TextResponder
 from quothwire import batch
-from quothwire.errors import QuothError, error
+from quothwire.errors import QuothError, error, shown
 from quothwire.native import compiled
 from quothwire.protocol import binary_codec, text_codec
 from quothwire.protocol.binary_codec import Call, Frames
@@ -22,6 +22,7 @@ from quothwire.protocol.messages import (
     Operation,
     Reply,
 )
+from quothwire.settings import DURABILITIES, Durability
 from quothwire.topic import decode_topic
 
 ENVELOPE_FRAMES_MAX = 8
@@ -110,7 +111,8 @@ class PendingRequest:
     after: the cursor of a fetch, which moves on when a segment had nothing. deadline: the monotonic time up
     to which a fetch waits, 0 for one that does not. group: that of a fetch for a group. retry: the monotonic
     time at which it is tried again without anything new. client: the one that asks, None if everything is
-    allowed. since: the monotonic time at which its topic has accepted it.
+    allowed. since: the monotonic time at which its topic has accepted it. durability: ``synced`` for a fetch
+    that sees synced records alone, None if it sees what its topic shows.
     """
 
     responder: Responder
@@ -125,6 +127,7 @@ class PendingRequest:
     retry: float = inf
     client: KnownClient | None = None
     since: float = 0.0
+    durability: Durability | None = None
 
     def decode(self) -> Any:
         """Return the message, decoded at the first call. Raises ``bad_request`` and what the codec does."""
@@ -133,14 +136,17 @@ class PendingRequest:
         return self.message
 
     def begin_fetch(self, now: float) -> None:
-        """Set cursor and deadline of a fetch, at the first call.
+        """Set cursor, level and deadline of a fetch, at the first call.
 
-        Raises ``bad_request`` for one that ends before it begins.
+        Raises ``bad_request`` for one that ends before it begins, or a level that does not exist.
         """
         if self.after < 0:
             message = self.decode()
             if message.until:
                 check_range(message.after, message.until)
+            if message.durability:
+                check_durability(message.durability, "fetch")
+                self.durability = "synced" if message.durability == "synced" else None
             self.after = message.after
             if message.wait_ms and not self.is_past_end:
                 self.deadline = now + message.wait_ms / 1_000
@@ -169,6 +175,13 @@ class PendingRequest:
     def is_past_end(self) -> bool:
         """True for a fetch that begins at its end."""
         return bool(0 < self.message.until <= self.message.after)
+
+
+def check_durability(level: str, operation: str) -> None:
+    """Raise ``bad_request`` for a level of durability that does not exist."""
+    if level not in DURABILITIES:
+        text = f"durability of {operation} is {shown(level)}: it must be {' or '.join(DURABILITIES)}"
+        raise error("bad_request", text, "empty for the topic's own")
 
 
 def check_range(after: int, until: int) -> None:

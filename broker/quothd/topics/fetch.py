@@ -108,7 +108,7 @@ class TopicReads:
         if request.after < 0:
             request.begin_fetch(now)
         bytes_max = request.reply_bytes_max(decoded.bytes_max)
-        lookup = self._log.lookup(request.after, decoded.records_max, bytes_max)
+        lookup = self._log.lookup(request.after, decoded.records_max, bytes_max, request.durability)
         if lookup is None or request.is_past_end:
             self._answer_nothing(request)
         elif not lookup.sealed:
@@ -141,21 +141,24 @@ class TopicReads:
         if found is None:
             self._answer_nothing(request)
             return
-        decoded, log, visible = request.message, self._log, self._appender.visible
+        decoded, log, appender = request.message, self._log, self._appender
+        seen = appender.visible if request.durability is None else appender.synced
         gone, damaged = log.loss(decoded.after, decoded.ordinal, found)
-        if 0 < decoded.until < found.next:
+        following = found.next
+        if 0 < decoded.until < following:
             found = up_to(found, log.log_id, decoded.until)
+            following = max(found.next, decoded.until)
         self.found_bytes = len(found.data)
         measures = self._events.measures
         measures.records_out += found.end - found.ordinal
         measures.bytes_out += self.found_bytes
-        reply = Fetched(log.log_id, found.next, visible.pointer, gone, visible.ordinal, damaged)
+        reply = Fetched(log.log_id, following, seen.pointer, gone, seen.ordinal, damaged)
         self._events.answer(request, request.responder.reply(reply, found.data or None))
 
     def _answer_nothing(self, request: PendingRequest) -> None:
         """Answer without batches, or let the request wait."""
         decoded, log_id = request.message, self._log.log_id
-        newest, end = self._log.newest, self._log.end_ordinal
+        _, newest, end = self._log.visible_at(request.durability)
         if request.responder.sees_records_alone and (damaged := self._unreadable(decoded.after)):
             reply = Fetched(log_id, newest, newest, damaged, end, damaged)
             self._events.answer(request, request.responder.reply(reply))

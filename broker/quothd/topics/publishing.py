@@ -15,7 +15,7 @@ from quothd.access.rights import KnownClient
 from quothd.metrics.measures import DURATIONS_MAX, Measures
 from quothd.requests.dead_letter import LETTERS, LETTERS_AT, DeadLetterResponder
 from quothd.requests.events import DiskLow, EventList
-from quothd.requests.pending_request import PendingRequest
+from quothd.requests.pending_request import PendingRequest, check_durability
 from quothd.service.log_events import note
 from quothd.topics.bindings import Bindings, BoundKind, Identity
 from quothd.topics.metadata import TopicMetadata
@@ -25,11 +25,10 @@ from quothlog import Appended, Log
 from quothlog.appender import Appender
 from quothlog.storage.clock import Clock
 from quothwire import batch
-from quothwire.errors import QuothError, error, shown
+from quothwire.errors import QuothError, error
 from quothwire.ingest import check_new, check_published
 from quothwire.protocol.messages import Operation, Publish, Published
 from quothwire.protocol.text_codec import SimplePublish
-from quothwire.settings import DURABILITIES
 
 
 class TopicPublishes:
@@ -194,9 +193,8 @@ def _check_letter(request: PendingRequest) -> None:
 
 def _checked(request: PendingRequest) -> Publish | SimplePublish:
     message: Publish | SimplePublish = request.decode()
-    if isinstance(message, Publish) and message.durability and message.durability not in DURABILITIES:
-        text = f"durability of publish is {shown(message.durability)}: it must be {' or '.join(DURABILITIES)}"
-        raise error("bad_request", text, "empty for the topic's own")
+    if isinstance(message, Publish) and message.durability:
+        check_durability(message.durability, "publish")
     return message
 
 

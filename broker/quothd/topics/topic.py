@@ -88,6 +88,7 @@ class Topic:
         self._queue: deque[Item] = deque()
         self._events = EventList()
         self._visible: LogPosition | None = None
+        self._synced: LogPosition | None = None
         self._now = self._last_used = self._last_check = clock.monotonic()
         self._ending: Callable[[], None] | None = None
         self._failure: QuothError | None = None
@@ -188,10 +189,10 @@ class Topic:
             self._syncing.answer_reached(self._events)
         if self.groups.is_used:
             self.groups.settle(self._now)
-        visible = self._appender.visible
-        if visible is not self._visible:
-            self._visible = visible
-            self._events.add(Progress(visible.pointer, visible.ordinal))
+        visible, synced = self._appender.visible, self._appender.synced
+        if visible is not (before := self._visible) or synced is not self._synced:
+            self._visible, self._synced = visible, synced
+            self._events.add(Progress(visible.pointer, visible.ordinal, synced, visible is not before))
 
     def _take(self, item: Item) -> None:
         match item:

@@ -352,9 +352,10 @@ typedef struct quoth_reader_options {
     uint64_t fetch_bytes; /* that one fetch asks for; default 1 MiB */
     quoth_on_gap on_gap;  /* may be NULL */
     void *context;
+    int durability;       /* QUOTH_SYNCED: only what survives a power cut, whatever the topic shows to others */
 } quoth_reader_options;
 
-#define QUOTH_READER_OPTIONS {sizeof(quoth_reader_options), 0, 0, 0, 0, 0, 0, 0, NULL, NULL}
+#define QUOTH_READER_OPTIONS {sizeof(quoth_reader_options), 0, 0, 0, 0, 0, 0, 0, NULL, NULL, QUOTH_DEFAULT}
 
 /* Opens a reader. It asks for nothing yet, and the topic need not exist. options: NULL for the defaults. */
 QUOTH_API int quoth_reader_open(quoth_client *client, const char *topic, const quoth_reader_options *options,

@@ -100,7 +100,11 @@ static void pack_field(quoth_packer *packer, const quoth_field *field, const voi
 }
 
 static int is_left_out(const quoth_field *field, const void *at) {
-    return field->presence == QUOTH_FIELD_LATER && memcmp(at, &field->standard, sizeof field->standard) == 0;
+    quoth_span span;
+    if (field->presence != QUOTH_FIELD_LATER) return 0;
+    if (field->type != QUOTH_FIELD_TEXT) return memcmp(at, &field->standard, sizeof field->standard) == 0;
+    memcpy(&span, at, sizeof span);
+    return span.size == 0;
 }
 
 size_t quoth_message_encode(const quoth_shape *shape, const void *message, void *to, size_t room) {

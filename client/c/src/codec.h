@@ -113,6 +113,7 @@ typedef struct quoth_msg_fetch {
     uint64_t after;
     int64_t ordinal; /* -1: not known */
     uint64_t records_max, bytes_max, wait_ms, until;
+    quoth_span durability;
 } quoth_msg_fetch;
 typedef struct quoth_msg_fetched { uint64_t log, next, newest, gone, end, damaged; } quoth_msg_fetched;
 

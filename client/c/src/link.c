@@ -94,13 +94,15 @@ static int set_curve(quoth_link *link) {
            | set_key(link->socket, ZMQ_CURVE_SECRETKEY, key->secret_key);
 }
 
+/* Any number of answers, of which there are no more than requests: libzmq ends a process that has heartbeats and a
+   full queue when the connection is lost. */
 static int set_options(quoth_link *link) {
     void *socket = link->socket;
     return set_number(socket, ZMQ_LINGER, 0) | set_number(socket, ZMQ_RECONNECT_IVL, RECONNECT_MS)
            | set_number(socket, ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
            | set_number(socket, ZMQ_CONNECT_TIMEOUT, CONNECT_MS) | set_number(socket, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS)
            | set_number(socket, ZMQ_TCP_MAXRT, SILENCE_MS) | set_number(socket, ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS)
-           | set_number(socket, ZMQ_HEARTBEAT_TIMEOUT, SILENCE_MS)
+           | set_number(socket, ZMQ_HEARTBEAT_TIMEOUT, SILENCE_MS) | set_number(socket, ZMQ_RCVHWM, 0)
            | set_number(socket, ZMQ_IPV6, strchr(link->shared->url, '[') != NULL);
 }
 

@@ -25,6 +25,7 @@ struct quoth_reader {
     char topic[QUOTH_NAME_BYTES_MAX + 1];
     uint64_t until, left; /* left: records that may be read */
     uint64_t fetch_bytes;
+    int durability;
     int64_t timeout_ms;
     quoth_on_gap on_gap;
     void *context;
@@ -60,6 +61,8 @@ static int begin(quoth_reader *reader, const quoth_reader_options *options, quot
     reader->ordinal = options->log ? options->ordinal : NOT_KNOWN;
     reader->old_after = -1;
     reader->fetch_bytes = options->fetch_bytes ? options->fetch_bytes : 1u << 20;
+    /* QUOTH_WRITTEN is what the topic shows: so it is not sent, and an older broker understands it. */
+    reader->durability = options->durability == QUOTH_WRITTEN ? QUOTH_DEFAULT : options->durability;
     reader->on_gap = options->on_gap;
     reader->context = options->context;
     return QUOTH_OK;
@@ -108,10 +111,10 @@ static int64_t behind(int64_t ordinal, int64_t records) {
     return ordinal >= 0 && records >= 0 ? (int64_t)((uint64_t)ordinal + (uint64_t)records) : NOT_KNOWN;
 }
 
-/* Reports once that the cursor lies above the newest record. */
+/* Reports once that the cursor lies above the newest record; a synced read may not have reached it. */
 static void check_ahead(quoth_reader *reader) {
-    int was_ahead = reader->is_ahead;
-    reader->is_ahead = reader->fetched.newest < reader->after && !reader->is_time;
+    int was_ahead = reader->is_ahead, may_be = !reader->is_time && reader->durability == QUOTH_DEFAULT;
+    reader->is_ahead = may_be && reader->fetched.newest < reader->after;
     if (reader->is_ahead && !was_ahead)
         report(reader, reader->fetched.newest, reader->after + 1, 0, QUOTH_GAP_AHEAD, (int64_t)reader->fetched.end);
 }
@@ -248,6 +251,7 @@ static void ask(quoth_reader *reader, uint64_t after, int64_t ordinal, uint64_t 
     fetch->bytes_max = reader->fetch_bytes;
     fetch->wait_ms = (uint64_t)wait_ms;
     fetch->until = reader->until < QUOTH_BATCH_POINTER_MAX ? reader->until : 0;
+    fetch->durability = quoth_durability_text(reader->durability);
     reader->fetched_after = after;
     reader->has_asked = 1;
     reader->is_early = 0;

@@ -44,7 +44,8 @@ static const quoth_field fetch_fields[] = {
     RANGE(fetch, records_max, 1, 1ull << 32, 1ll << 32),
     RANGE(fetch, bytes_max, 1, 1ull << 32, 1 << 20),
     RANGE(fetch, wait_ms, 0, 600000, 0),
-    ROW(fetch, until, UNSIGNED, LATER, 0, POINTER_MAX, 0)};
+    ROW(fetch, until, UNSIGNED, LATER, 0, POINTER_MAX, 0),
+    OTHER(fetch, durability, TEXT, LATER)};
 static const quoth_field fetched_fields[] = {
     NUMBER(fetched, log),  POINTER(fetched, next), POINTER(fetched, newest),
     NUMBER(fetched, gone), NUMBER(fetched, end),   RANGE(fetched, damaged, 0, ANY_MAX, 0)};

@@ -35,7 +35,7 @@ const CALLS = {
   ping: (client) => client.ask("ping"),
   publish: (client, call) => client.publish(call.topic, described(call), { durability: call.durability, timeoutMs: call.timeout_ms }),
   async read(client, call, partial) {
-    const options = { after: BigInt(call.after), limit: call.limit, waitMs: call.wait_ms };
+    const options = { after: BigInt(call.after), limit: call.limit, waitMs: call.wait_ms, durability: call.durability };
     partial.records = (await client.read(call.topic, { ...options, onGap: (gap) => partial.gaps.push(gap) })).map(recordOf);
   },
   async tail(client, call, partial) {

@@ -66,7 +66,8 @@ class Client {
   constructor(url, timeoutMs, resendMs, keys) {
     Object.assign(this, { url, timeoutMs, resendMs, hasKey: "curveSecretKey" in keys });
     const intervals = { reconnectInterval: 50, reconnectMaxInterval: 200, heartbeatInterval: 1_000 };
-    this.#socket = new Dealer({ linger: 0, ...intervals, ...keys });
+    // Any number of answers: libzmq ends a process that has heartbeats and a full queue when a connection is lost.
+    this.#socket = new Dealer({ linger: 0, receiveHighWaterMark: 0, ...intervals, ...keys });
     this.#socket.events.on("disconnect", () => Object.assign(this, { connected: false, wasLost: true }));
     this.#socket.events.on("handshake", () => {
       if (this.wasLost) for (const request of this.#pending.values()) this.#send(request); // they may be lost, too
@@ -199,8 +200,9 @@ class Client {
   }
 
   // Reads up to `limit` records above the pointer `after`, and waits for the first one. onGap: see Reader.
-  async read(topic, { after = 0n, limit = 1_000, waitMs = 0, onGap } = {}) {
-    const reader = new Reader(this, topic, after, onGap), found = [], end = Date.now() + waitMs;
+  // durability: "synced" for what survives a loss of power alone.
+  async read(topic, { after = 0n, limit = 1_000, waitMs = 0, onGap, durability } = {}) {
+    const reader = new Reader(this, topic, after, onGap, durability), found = [], end = Date.now() + waitMs;
     while (found.length < limit) {
       const left = found.length ? 0 : Math.max(0, end - Date.now());
       const hasMore = await reader.fetch(found, left, limit - found.length);
@@ -234,13 +236,14 @@ class Reader {
   isAhead = false;
   oldAfter = null; // the cursor in a deleted topic of the same name, until that gap is reported
 
-  constructor(client, topic, after, onGap = console.warn) {
-    Object.assign(this, { client, topic, after, onGap });
+  constructor(client, topic, after, onGap = console.warn, durability = undefined) {
+    Object.assign(this, { client, topic, after, onGap, durability });
   }
 
   // Appends the next records to `found`. Returns false if nothing lies above the cursor.
   async fetch(found, waitMs, recordsMax = 2 ** 32) {
     const fields = { after: this.after, ordinal: this.ordinal, records_max: this.fetchesOne ? 1 : recordsMax, wait_ms: waitMs };
+    if (this.durability === "synced") fields.durability = "synced"; // a broker of before refuses the field
     const reply = await this.client.ask("fetch", this.topic, fields, { waitMs });
     for (const name of ["log", "next", "newest", "gone", "end", "damaged"]) reply[name] = BigInt(reply[name]);
     if (this.log !== undefined && this.log !== reply.log) { // another topic: from its beginning

@@ -18,10 +18,11 @@ from quoth.message import Gap, OnGap, Reason
 from quoth.timestamps import Timestamp, cursor
 from quothwire import batch as wire
 from quothwire.batch import Header
-from quothwire.errors import Disconnected, QuothError
+from quothwire.errors import Disconnected, QuothError, error
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import FETCH_BYTES_MAX, WAIT_MS_MAX, Fetch, Fetched
+from quothwire.settings import DURABILITIES
 
 FETCH_BYTES = 2**20
 RECORDS_MAX = 2**32
@@ -48,15 +49,15 @@ class BatchCursor(ABC, Generic[T]):
     """A position in one topic that moves over its batches. Subclasses define what is made of a batch.
 
     after: the pointer up to which everything was handed out or reported. until: the last pointer to read.
+    durability: as of a fetch.
     """
 
     fetch_bytes = FETCH_BYTES
     """Bytes that one fetch asks for."""
 
     def __init__(self, topic: str, after: int, on_gap: OnGap | None = None, until: int = POINTER_MAX) -> None:
-        self.topic = topic
-        self.after = after
-        self.until = until
+        self.topic, self.durability = topic, ""
+        self.after, self.until = after, until
         self.has_answered = False
         """True if a fetch of the topic succeeded."""
         self.has_more = True
@@ -75,8 +76,7 @@ class BatchCursor(ABC, Generic[T]):
         self._fetches_one = False
         """True where the next batch has a damaged header: only a fetch of it alone says where it ends."""
         self.report_to(on_gap)
-        self._log_id = 0
-        self._ordinal = -1
+        self._log_id, self._ordinal = 0, -1
         self._old_after = -1
         """The cursor in a deleted topic of the same name, until that gap was reported."""
 
@@ -105,7 +105,7 @@ class BatchCursor(ABC, Generic[T]):
     def find_end(self) -> ClientCall[None]:
         """Move behind the newest record, or to 0 if the topic does not exist. Waits for a broker."""
         try:
-            answer = yield RequestState(Fetch(after=POINTER_MAX), self.topic)
+            answer = yield RequestState(Fetch(POINTER_MAX, durability=self.durability), self.topic)
         except QuothError as problem:
             if problem.code != "unknown_topic":
                 raise
@@ -212,6 +212,7 @@ class BatchCursor(ABC, Generic[T]):
             bytes_max=bytes_max,
             wait_ms=math.ceil(wait * 1_000),
             until=self.until if self.until < POINTER_MAX else 0,
+            durability=self.durability,
         )
 
     def _is_end(self, answer: Answer) -> bool:
@@ -247,8 +248,9 @@ class BatchCursor(ABC, Generic[T]):
         return self._open(answer.payload, reply)
 
     def _check_ahead(self, reply: Fetched) -> None:
-        """Report once that the cursor lies above the newest record."""
-        was_ahead, self._is_ahead = self._is_ahead, reply.newest < self.after and not self.is_time
+        """Report once that the cursor lies above the newest record; a synced read may not have reached it."""
+        was_ahead = self._is_ahead
+        self._is_ahead = reply.newest < self.after and not (self.is_time or self.durability)
         if self._is_ahead and not was_ahead:
             self._on_gap(Gap(self.topic, reply.newest, self.after + 1, 0, "ahead", reply.end))
 
@@ -360,6 +362,17 @@ def reader_from(
     reader = RecordReader(topic, cursor(after, since, 0), on_gap, until)
     reader.is_time = since is not None
     return reader
+
+
+def level_of(durability: str | None) -> str:
+    """Return a level as a fetch has it: empty for what the topic shows, which any broker understands.
+
+    Raises ``bad_request`` for a level that does not exist.
+    """
+    if durability not in (None, *DURABILITIES):
+        levels = " or ".join(DURABILITIES)
+        raise error("bad_request", f"durability is {levels}, not {durability!r:.100}")
+    return "synced" if durability == "synced" else ""
 
 
 class StoredReader(BatchCursor[StoredBatch]):

@@ -19,7 +19,7 @@ Retention = Literal["limits", "until_acked"]
 """``limits``: `max_age` and `max_bytes` alone say which records are removed. ``until_acked``: those that all
 groups of the topic have finished are removed, too, a whole segment at a time."""
 
-DURABILITIES: tuple[str, ...] = get_args(Durability)
+DURABILITIES: tuple[Durability, ...] = get_args(Durability)
 RETENTIONS: tuple[str, ...] = get_args(Retention)
 SEGMENT_BYTES_MAX = 2**40
 SECONDS_MAX = 1e10

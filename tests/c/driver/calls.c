@@ -181,6 +181,7 @@ static quoth_reader *open_reader(void) {
     options.fetch_bytes = number(7);
     options.log = number(8);
     options.ordinal = (int64_t)number(9);
+    options.durability = (int)number(10);
     options.on_gap = print_gap;
     return is_ok(quoth_reader_open(client, text(1), &options, &reader, &error)) ? reader : NULL;
 }
@@ -199,7 +200,8 @@ static void print_message(const quoth_message *message) {
     print_content(message);
 }
 
-/* read TOPIC AFTER SINCE UNTIL LIMIT WAIT_MS [FETCH_BYTES [LOG ORDINAL]]: waits for the first record */
+/* read TOPIC AFTER SINCE UNTIL LIMIT WAIT_MS [FETCH_BYTES [LOG ORDINAL [DURABILITY]]]: waits for the first
+ * record */
 static void read_all(void) {
     quoth_reader *reader = open_reader();
     quoth_message message;

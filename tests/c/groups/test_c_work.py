@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,10 @@ from kit.machine.commands import COMMAND_S, Ended, Running
 
 Start = Callable[..., Running]
 GROUP = "billing"
+LEASE_S = 6
+"""A lease that is extended every third of it."""
+WAIT = "sh", "-c", 'echo begun; timeout 60 cat "$0"'
+"""A command that ends when its argument, a named pipe, is written; it prints what comes."""
 SHOW = "-c", 'echo "$QUOTH_TOPIC $QUOTH_GROUP $QUOTH_POINTER $QUOTH_ATTEMPTS $(cat)"'
 
 
@@ -47,6 +52,18 @@ def ended(running: Running) -> Ended:
     return Ended(running.process.returncode, out, err.decode())
 
 
+def wait_for_extension(broker: BrokerProcess, topic: str) -> None:
+    """Wait until the time that is left of the first lease rises."""
+    with quoth.connect(broker.url) as client, client.group(topic, GROUP) as group:
+        left = [float(LEASE_S)]
+
+        def has_risen() -> bool:
+            left.append(group.pending()[0].seconds)
+            return left[-1] > left[-2]
+
+        eventually(has_risen, "the lease is extended")
+
+
 def test_a_command_gets_each_record_and_acknowledges_it(
     start: Start, broker: BrokerProcess, topic: str
 ) -> None:
@@ -71,15 +88,18 @@ def test_the_exit_status_decides_what_becomes_of_a_record(
 
 
 def test_workers_share_the_records_and_a_lease_lasts_as_long_as_its_command(
-    start: Start, broker: BrokerProcess, topic: str
+    start: Start, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    publish(broker, topic, b"3", b"0")
-    slow = start(
-        "quoth-work", "-l", "1", broker.url, topic, GROUP, "sh", "-c", "echo begun; sleep $(cat); echo done"
-    )
+    """The slow command waits until its lease was extended, and the other worker has finished."""
+    os.mkfifo(end := tmp_path / "end")
+    publish(broker, topic, b"slow", b"quick")
+    options = "-l", str(LEASE_S), broker.url, topic, GROUP
+    slow = start("quoth-work", *options, *WAIT, str(end))
     assert slow.line() == "begun"
+    wait_for_extension(broker, topic)
     other = ended(start("quoth-work", "-e", broker.url, topic, GROUP, "cat"))
-    assert (other.status, other.out, other.err) == (0, b"0", "")
+    assert (other.status, other.out, other.err) == (0, b"quick", "")
+    end.write_text("done\n")
     assert slow.line() == "done"
     assert eventually(lambda: lag(broker, topic) == 0, "the slow one has acknowledged")
     os.kill(slow.process.pid, signal.SIGTERM)
@@ -89,11 +109,15 @@ def test_workers_share_the_records_and_a_lease_lasts_as_long_as_its_command(
         assert group.info().redelivered == 0
 
 
-def test_a_signal_lets_the_command_finish(start: Start, broker: BrokerProcess, topic: str) -> None:
+def test_a_signal_lets_the_command_finish(
+    start: Start, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    os.mkfifo(end := tmp_path / "end")
     publish(broker, topic, b"one", b"two")
-    running = start("quoth-work", broker.url, topic, GROUP, "sh", "-c", "echo begun; sleep 0.3; echo done")
+    running = start("quoth-work", broker.url, topic, GROUP, *WAIT, str(end))
     assert running.line() == "begun"
     os.kill(running.process.pid, signal.SIGINT)
+    end.write_text("done\n")
     found = ended(running)
     assert (found.status, found.out, found.err) == (128 + signal.SIGINT, b"done\n", "")
     assert lag(broker, topic) == 1

@@ -14,6 +14,8 @@ from quothwire.errors import error
 from quothwire.protocol.messages import Operation
 
 TIMEOUT_MS = "20000"
+RESEND_MS = "20000"
+"""No request is sent again because its answer comes late."""
 CODES = "denied", "quota_exceeded"
 CALLS: dict[Operation, list[object]] = {
     Operation.PUBLISH: ["publish", "t", 0, "00:~:~"],
@@ -39,35 +41,31 @@ def refuse(meddler: Meddler, operation: Operation, code: str) -> None:
     meddler.on_request = lambda call: call.operation is operation and error(code, f"no {operation.name}")
 
 
-def count_of(meddler: Meddler, operation: Operation) -> int:
-    return sum(call.operation is operation for call in meddler.requests)
-
-
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("operation", CALLS, ids=lambda operation: operation.name)
 def test_a_refused_request_is_sent_once_and_did_nothing(
     make_calls: MakeCalls, meddler: Meddler, operation: Operation, code: str
 ) -> None:
-    calls = make_calls(meddler.url, TIMEOUT_MS, "100")
+    calls = make_calls(meddler.url, TIMEOUT_MS, RESEND_MS)
     assert calls("publish", "t", 0, "00:~:~")[0].startswith("ok ")
     if operation is Operation.GROUP_FETCH:
         assert calls("group_join", "t", "billing", 10, 0) == ["ok"]
-    before = count_of(meddler, operation)
+    before = meddler.count(operation)
     refuse(meddler, operation, code)
     lines = [line for line in calls(*CALLS[operation]) if line.startswith("error")]
     assert lines == [f"error {code} 0 no {operation.name}"]
     assert calls("ping")[0].startswith("ok ")
-    assert count_of(meddler, operation) == before + 1
+    assert meddler.count(operation) == before + 1
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_batches_of_a_producer_are_refused_one_by_one_and_not_sent_again(
     make_calls: MakeCalls, meddler: Meddler, topic: str, code: str
 ) -> None:
-    calls = make_calls(meddler.url, TIMEOUT_MS, "20000")
+    calls = make_calls(meddler.url, TIMEOUT_MS, RESEND_MS)
     refuse(meddler, Operation.PUBLISH, code)
     assert calls("send", topic, 1, 20_000, "00") == [f"error {code} 0 no PUBLISH"]
-    assert count_of(meddler, Operation.PUBLISH) == 1
+    assert meddler.count(Operation.PUBLISH) == 1
     assert calls("send", topic, 1, 20_000, "00", "01", "02") == [f"error {code} 0 no PUBLISH"] * 3
 
 
@@ -75,11 +73,11 @@ def test_batches_of_a_producer_are_refused_one_by_one_and_not_sent_again(
 def test_a_refused_settlement_is_reported_once_and_not_sent_again(
     make_calls: MakeCalls, meddler: Meddler, topic: str, code: str
 ) -> None:
-    calls = make_calls(meddler.url, TIMEOUT_MS, "20000")
+    calls = make_calls(meddler.url, TIMEOUT_MS, RESEND_MS)
     pointer = int(calls("publish", topic, 0, "00:~:~")[0].split()[1])
     assert calls("group_join", topic, "billing", 10, 0) == ["ok"]
     assert calls("group_fetch", 1_000)[0].startswith(f"leased {pointer} ")
     refuse(meddler, Operation.GROUP_SETTLE, code)
     assert calls("group_ack", pointer) == [f"error {code} 0 no GROUP_SETTLE"]
     assert calls("group_flush", 1_000) == ["ok"]
-    assert count_of(meddler, Operation.GROUP_SETTLE) == 1
+    assert meddler.count(Operation.GROUP_SETTLE) == 1

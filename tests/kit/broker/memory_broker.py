@@ -124,10 +124,13 @@ class Guard:
         self.is_there = True
         self.has_taken_over = False
 
-    def begin(self, _topic: str, _now: float) -> int | None:
-        return 0 if self.is_there else None
+    def can_watch(self, _now: float) -> bool:
+        return self.is_there
 
-    def is_taken_over(self, _watch: int | None) -> bool:
+    def begin(self, _topic: str, _now: float) -> int:
+        return 0
+
+    def is_taken_over(self, _watch: int) -> bool:
         return self.has_taken_over
 
 

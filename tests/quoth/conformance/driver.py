@@ -135,6 +135,7 @@ class Calls:
             "read",
             given,
             "limit",
+            "durability",
             after=int(given["after"]),
             timeout=given.get("wait_ms", 0) / 1_000,
             on_gap=lambda gap: gaps.append(digits(asdict(gap))),

@@ -78,17 +78,37 @@ def test_python_clients_pass_all_sessions(client: str) -> None:
     assert played.of("PASS") == {session["name"] for session in SESSIONS}
 
 
+def changed_driver(code: str, folder: Path) -> list[str]:
+    """Return the command of a driver that executes some code first."""
+    program = folder / "changed.py"
+    lines = [
+        "import asyncio, sys",
+        f"sys.path.insert(0, {str(PYTHON_DRIVER.parent)!r})",
+        "import driver",
+        code,
+    ]
+    program.write_text("\n".join([*lines, "asyncio.run(driver.main())"]))
+    return [sys.executable, str(program)]
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_player_finds_what_a_client_does_wrong(fault: str, tmp_path: Path) -> None:
     code, session, reason = FAULTS[fault]
-    program = tmp_path / "faulty.py"
-    folder = str(PYTHON_DRIVER.parent)
-    lines = ["import asyncio, sys", f"sys.path.insert(0, {folder!r})", "import driver", code]
-    program.write_text("\n".join([*lines, "asyncio.run(driver.main())"]))
-    played = play([sys.executable, str(program)], "--only", session)
+    played = play(changed_driver(code, tmp_path), "--only", session)
     (failed,) = played.of("FAIL")
     assert played.status == 1
     assert reason in failed
+
+
+def test_player_gives_more_time_to_a_call_that_was_over_before_its_request_came(tmp_path: Path) -> None:
+    code = (
+        "was = driver.Calls.make\n"
+        "async def slow(self, given):\n"
+        "    return await was(self, given) if given['timeout_ms'] > 400 else {'error': 'timed_out'}\n"
+        "driver.Calls.make = slow"
+    )
+    driver, session = changed_driver(code, tmp_path), "publish: the disk is full"
+    assert play(driver, "--only", session).of("PASS") == {session}
 
 
 def test_player_skips_what_a_driver_does_not_support(tmp_path: Path) -> None:

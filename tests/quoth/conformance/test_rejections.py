@@ -14,7 +14,7 @@ import pytest
 import quoth
 import quoth.aio
 from kit.broker.brokers import BrokerProcess
-from kit.client.keyed import AT_ONCE_S, KeyedBroker
+from kit.client.keyed import AT_ONCE_S, FOREVER_S, KeyedBroker
 from kit.deadlines import eventually
 from kit.keys import KeyFiles, new_key
 from kit.machine.commands import COMMAND, COMMAND_S
@@ -24,8 +24,8 @@ from kit.spark.sparks import SPARK_TEST_S
 from kit.text.wording import error_of
 
 TOPIC = "orders"
-FOREVER_S = 60.0
-"""A timeout that no test reaches."""
+SECONDS = f"{FOREVER_S:.0f}"
+"""The timeout of a program."""
 HANDSHAKES_MAX = 12
 """In a second: more than the processes of a Spark job connect before the first error. A retry would soon
 exceed it. While a busy machine keeps a client from hearing of the rejection, libzmq goes on connecting."""
@@ -77,12 +77,12 @@ def in_event_loop(keyed: KeyedBroker, key: Path | None, connected: Connected) ->
 
 
 def quoth_tail(keyed: KeyedBroker, key: Path | None, connected: Connected, library: Path) -> str:
-    options = ["-k", key] if key else []
+    options = ["-t", SECONDS, *(["-k", key] if key else [])]
     return _followed([library / "examples/quoth-tail", *options, keyed.url, TOPIC], connected)
 
 
 def quoth_pub(keyed: KeyedBroker, key: Path | None, connected: Connected, library: Path) -> str:
-    options = ["-k", key] if key else []
+    options = ["-t", SECONDS, *(["-k", key] if key else [])]
     command = [str(word) for word in (library / "examples/quoth-pub", *options, keyed.url, TOPIC)]
     with (
         quoth.connect(keyed.url, key=keyed.owner) as beside,
@@ -115,7 +115,7 @@ def the_error_in(text: str) -> str:
 
 
 def command(keyed: KeyedBroker, key: Path | None, connected: Connected) -> str:
-    options = ["--key-file", str(key)] if key else []
+    options = ["--timeout", SECONDS, *(["--key-file", str(key)] if key else [])]
     line = [*COMMAND, "tail", TOPIC, "--after", "0", "--url", keyed.url, *options]
     return _followed(line, connected)
 

@@ -13,7 +13,7 @@ from kit.broker.operations import OPERATIONS
 from quothd.access.clients_file import ClientTable
 from quothd.access.rights import KnownClient, Right
 from quothd.access.topic_scope import EVERYTHING
-from quothd.frontend.registry import State
+from quothd.frontend.topic_states import State
 from quothd.requests.pending_request import PendingRequest
 from quothwire.protocol.messages import DeleteTopic, Fetch
 

@@ -15,8 +15,8 @@ from kit.broker.memory_broker import MemoryBroker
 from kit.broker.open_topic import NAME, pending
 from kit.broker.operations import OPERATIONS as OF_A_TOPIC
 from kit.disk.doubles import Kind
-from quothd.frontend.registry import State
 from quothd.frontend.scheduler import OPEN_S
+from quothd.frontend.topic_states import State
 from quothd.requests.events import Closed, Deleted, Event, Released
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.executor import QUICK_ITEMS_MAX

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from quothd.frontend.registry import RegistryEntry, State, Transition
+from quothd.frontend.registry import RegistryEntry
 from quothd.frontend.scheduler import CREATIONS_MAX, NEW_MAX, OPEN_S, OPENING_MAX, Scheduler
+from quothd.frontend.topic_states import State, Transition
 from quothd.requests.events import Close
 from quothd.topics.metadata import TopicMetadata
 from quothlog.datadir.topic_file import TopicFile

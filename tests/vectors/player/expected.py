@@ -34,6 +34,10 @@ def compare(what: str, expected: Any, found: Any, bindings: Bindings) -> None:
     if isinstance(expected, dict) and "any_of" in expected:
         if all(plain(one) != plain(found) for one in expected["any_of"]):
             raise Deviation(f"{what} is {found!r}, which is none of {expected['any_of']}")
+    elif isinstance(expected, dict) and "between" in expected:
+        least, most = map(int, expected["between"])
+        if not str(plain(found)).isdecimal() or not least <= int(found) <= most:
+            raise Deviation(f"{what} is {found!r}, where {least} to {most} is expected")
     elif isinstance(expected, dict):
         if not isinstance(found, dict):
             raise Deviation(f"{what} is {found!r}, where {expected!r} is expected")

@@ -43,6 +43,7 @@ FIELDS: dict[str, dict[str, Field]] = {
         "bytes_max": Field(int, 2**20, 1, 2**32),
         "wait_ms": Field(int, 0, 0, 600_000),
         "until": POINTER,
+        "durability": TEXT,
     },
     "list": AFTER_NAME,
     "describe": {},

@@ -11,7 +11,7 @@ import zmq
 
 from player import batches
 from player.broker import ScriptedBroker
-from player.deviation import Deviation
+from player.deviation import Deviation, TooLate
 from player.driver import Driver
 from player.expected import Bindings, compare_request, compare_results
 from player.frames import ERROR, OK, OPERATIONS, Request, decode_request, encode_answer
@@ -115,7 +115,9 @@ class Play:
                 raise
             self._requests[step.get("as", step["expect"])] = request
             return
-        raise Deviation(f"the client does not send {step['expect']} {step.get('topic', '')}".rstrip())
+        is_over = self._result is not None and any("timeout_ms" in call for call in self._session["calls"])
+        problem = f"the client does not send {step['expect']} {step.get('topic', '')}".rstrip()
+        raise TooLate(problem) if is_over else Deviation(problem)
 
     def _reply(self, step: dict[str, Any]) -> None:
         request = self._requests[step["reply"]]

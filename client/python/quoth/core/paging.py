@@ -32,7 +32,7 @@ class ReadOptions(NamedTuple):
     """The arguments of `read`, checked.
 
     after: a cursor. is_time: it was given as a time. end: the last pointer to read. limit: the most records.
-    wait: seconds to wait for the first one.
+    wait: seconds to wait for the first one. durability: as of a fetch.
     """
 
     topic: str
@@ -42,6 +42,12 @@ class ReadOptions(NamedTuple):
     limit: int
     wait: float
     on_gap: OnGap | None
+    durability: str = ""
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """The place where a read begins: one that ended there, and saw as much, can go on with it."""
+        return self.topic, self.durability, self.after
 
 
 class PageReader:
@@ -56,7 +62,7 @@ class PageReader:
         self.place: Any = None
         self.generation = generation
         self._reader = RecordReader(options.topic, options.after)
-        self._reader.is_time = options.is_time
+        self._reader.is_time, self._reader.durability = options.is_time, options.durability
         self._records = 0
         self._found: Iterator[Batch] = iter(())
         self._batch: Batch | None = None
@@ -157,14 +163,14 @@ class ReadAhead:
 
     def __init__(self, free: Callable[[Any], None]) -> None:
         self._free = free
-        self._kept: OrderedDict[tuple[str, int], PageReader] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str, int], PageReader] = OrderedDict()
         self._generation = 0
         """Rises when all are dropped: readers that are in use then are of an older one."""
 
     @contextmanager
     def reader_of(self, options: ReadOptions) -> Iterator[PageReader]:
         """Lend the reader whose last page ended where this one begins, or a new one, to one read."""
-        reader = None if options.is_time else self._kept.pop((options.topic, options.after), None)
+        reader = None if options.is_time else self._kept.pop(options.place, None)
         if reader is not None and self._may_go_on(reader):
             reader.goes_on = True
         else:
@@ -174,7 +180,7 @@ class ReadAhead:
         try:
             yield reader
             if self._may_go_on(reader):
-                kept = self._kept.setdefault((options.topic, reader.after), reader)
+                kept = self._kept.setdefault(options._replace(after=reader.after).place, reader)
                 dropped = reader if kept is not reader else None
         finally:
             self._drop(dropped)

@@ -15,7 +15,7 @@ from quoth.core.idempotence import Publishing
 from quoth.core.options import BUFFER_MAX, as_seconds, deadline_in
 from quoth.core.paging import ReadOptions
 from quoth.message import OnGap
-from quoth.reader import BatchCursor, StoredReader, reader_from
+from quoth.reader import BatchCursor, StoredReader, level_of, reader_from
 from quoth.timestamps import Start, Timestamp, cursor, last_before
 from quothwire import batch as wire
 from quothwire.errors import error
@@ -148,21 +148,24 @@ def read(
     limit: int = 1_000,
     timeout: float | None = None,
     on_gap: OnGap | None = None,
+    durability: Literal["written", "synced"] | None = None,
 ) -> ReadOptions:
     """Read the records that are there now, oldest first, into a sequence that makes messages on access.
 
     after: a cursor, exclusive. since, until: times; since is included, until is not. By default it reads
     from the oldest record on. limit: the most records. timeout: seconds to wait for the first record.
     A read that begins where another one of this client has ended may return records that were fetched up to
-    0.25 s before, and that another client or retention has removed since.
-    Raises `RequestError` ``bad_request`` for a limit below 0.
+    0.25 s before, and that another client or retention has removed since. durability: ``synced`` for what
+    survives a loss of power alone, whatever the topic shows; it ends, or waits, where that ends.
+    Raises `RequestError` ``bad_request`` for a limit below 0, and for ``synced`` from a broker that does not
+    know it.
     """
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         raise error("bad_request", f"limit is a number of records from 0 on, not {limit!r:.100}")
     begin = cursor(after, since, 0)
-    return ReadOptions(
-        check_topic(topic), begin, since is not None, last_before(until), limit, timeout or 0.0, on_gap
-    )
+    level, wait = level_of(durability), timeout or 0.0
+    is_time, end = since is not None, last_before(until)
+    return ReadOptions(check_topic(topic), begin, is_time, end, limit, wait, on_gap, level)
 
 
 def batches(
@@ -173,12 +176,15 @@ def batches(
     since: Timestamp | None = None,
     until: Timestamp | None = None,
     on_gap: OnGap | None = None,
+    durability: Literal["written", "synced"] | None = None,
 ) -> BatchCursor[Batch]:
     """Iterate over the batches that are there now, oldest first: the fast path for many records.
 
     Arguments as for `read`; the last batch may reach beyond `until`.
     """
-    return reader_from(topic, after, since, on_gap, last_before(until))
+    reader = reader_from(topic, after, since, on_gap, last_before(until))
+    reader.durability = level_of(durability)
+    return reader
 
 
 def stored(
@@ -189,17 +195,18 @@ def stored(
     until: int | None = None,
     wait: float = 0.0,
     on_gap: OnGap | None = None,
+    durability: Literal["written", "synced"] | None = None,
 ) -> BatchCursor[StoredBatch]:
     """Iterate over the batches above the pointer `after` up to `until`, inclusive, as they are stored.
 
     The first and the last one may reach beyond that. until: None for what is there now. wait: seconds to
-    wait for more; it ends after so many seconds without any.
+    wait for more; it ends after so many seconds without any. durability: as for `read`.
     """
     end = POINTER_MAX if until is None else check_pointer(until)
     if end < check_pointer(after):
         raise error("bad_request", f"a range that begins after {after} and ends at {end}", "swap the two")
     reader = StoredReader(check_topic(topic), after, on_gap, end)
-    reader.wait = as_seconds(wait, "wait")
+    reader.wait, reader.durability = as_seconds(wait, "wait"), level_of(durability)
     return reader
 
 
@@ -214,6 +221,7 @@ def tail(
     since: Timestamp | None = None,
     cursor: CursorFile | None = None,
     on_gap: OnGap | None = None,
+    durability: Literal["written", "synced"] | None = None,
 ) -> TailState:
     """Iterate over records as they come, for ever: from now on, or behind a cursor, or since a time.
 
@@ -222,14 +230,16 @@ def tail(
 
     cursor: a `Cursor`, or the path of its file, that says where to begin, as for `tail_many`. A record is
     done when the next one is requested: then the cursor moves behind it. It is saved several times a
-    second, and a file is closed with the iterator.
+    second, and a file is closed with the iterator. durability: as for `read`; with ``synced`` each record
+    comes once it is synced, and "now" is the end of what was synced.
 
     In an event loop it begins at about now, or exactly when `await client.tail(...)` returns it, and each
     save blocks the loop until the disk has written it.
     """
     from quoth.core.tailing import TailState
 
-    return TailState(topic, after, since, cursor, on_gap, client._timing)
+    level = level_of(durability)
+    return TailState(topic, after, since, cursor, on_gap, client._timing, level)
 
 
 def read_many(

@@ -42,6 +42,7 @@ class TailState(Closeable):
         cursor: CursorFile | None,
         on_gap: OnGap | None,
         timing: Timing,
+        durability: str = "",
     ) -> None:
         self._timing = timing
         begin = beginning_at(after, since, NEWEST)
@@ -50,7 +51,7 @@ class TailState(Closeable):
         self._saved_at = -math.inf
         is_new = self._cursor is None or not self._cursor.topics
         self.reader = RecordReader(topic, begin if is_new else 0, on_gap)
-        self.reader.is_time = since is not None
+        self.reader.is_time, self.reader.durability = since is not None, durability
         position = self._cursor.position(topic) if self._cursor is not None else None
         if position is not None:
             self.reader.resume(*position)

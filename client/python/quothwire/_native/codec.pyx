@@ -106,6 +106,7 @@ cdef object new_fetch(const quoth_msg_fetch *message):
     made.bytes_max = message.bytes_max
     made.wait_ms = message.wait_ms
     made.until = message.until
+    made.durability = text_of(message.durability)
     return made
 
 
@@ -141,6 +142,7 @@ cdef bint read_fetch(object request, quoth_msg_fetch *message):
         and as_word(request.bytes_max, &message.bytes_max)
         and as_word(request.wait_ms, &message.wait_ms)
         and as_word(request.until, &message.until)
+        and as_text(request.durability, &message.durability)
     )
 
 

@@ -115,6 +115,7 @@ cdef extern from "codec.h" nogil:
         uint64_t bytes_max
         uint64_t wait_ms
         uint64_t until
+        quoth_span durability
 
     ctypedef struct quoth_msg_fetched:
         uint64_t log

@@ -173,7 +173,9 @@ class Fetch(Request, operation=Operation.FETCH, reply=Fetched):
     ordinal: the ordinal that the reader expects next, -1 if unknown. The limits are soft: the first batch is
     sent whatever its size, and it may have records at or below `after`. wait_ms: how long the broker keeps
     the request when there is no record yet, or no topic (unless the request has an ordinal, because then the
-    reader knew the topic). until: no batch is sent whose first record lies above it; 0: no end.
+    reader knew the topic). until: no batch is sent whose first record lies above it; 0: no end. durability:
+    ``synced`` for records that survive a loss of power alone, whatever the topic shows to others; empty or
+    ``written`` for all that the topic shows.
     """
 
     after: Pointer = 0
@@ -182,6 +184,7 @@ class Fetch(Request, operation=Operation.FETCH, reply=Fetched):
     bytes_max: Annotated[int, Range(1, 2**32)] = 2**20
     wait_ms: Milliseconds = 0
     until: Pointer = field(default=0, metadata=LATER)
+    durability: str = field(default="", metadata=LATER)
 
 
 class Topics(Value):

@@ -43,9 +43,11 @@ def pack(message: Any, unicode_errors: str = "strict") -> bytes:
     """
     kind = message.__class__
     content = vars(message)
-    for name, default in _later(kind):
-        if content[name] == default:
-            content = {field: value for field, value in content.items() if field != name}
+    if later := _later(kind):
+        content = content.copy()
+        for name, default in later:
+            if content[name] == default:
+                del content[name]
     try:
         packed: bytes = msgpack.Packer(unicode_errors=unicode_errors).pack(content)
     except (OverflowError, TypeError, ValueError) as problem:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quothwire.errors import SHOWN_MAX, QuothError, error, shown_frame
 from quothwire.pointer import POINTER_MAX
@@ -134,8 +134,8 @@ def decode_request(operation: Operation, frames: Sequence[bytes]) -> SimpleReque
                 raise error("too_large", f"{len(values)} values in one publish, at most {PUBLISH_VALUES_MAX}")
             return SimplePublish(values)
         case Operation.FETCH:
-            given = _numbers(_NUMBERS, frames[2:])
-            return Fetch(**{"records_max": 100, "bytes_max": READ_BYTES, **given})
+            numbers: dict[str, Any] = _numbers(_NUMBERS, frames[2:])
+            return Fetch(**{"records_max": 100, "bytes_max": READ_BYTES, **numbers})
         case Operation.GROUP_FETCH:
             given = {"records_max": 1, "bytes_max": READ_BYTES, **_numbers(_GROUP_NUMBERS, frames[3:])}
             return GroupFetch(decode_group(frames[2]), "", **given)
