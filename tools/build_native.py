@@ -85,9 +85,14 @@ def build(*, only_changed: bool = False) -> list[Path]:
         Extension(
             f"{package}.{source.stem}",
             [str(source), *(str(C_SOURCES / name) for name in LIBQUOTH.get(f"{package}.{source.stem}", ()))],
-            include_dirs=[str(C_SOURCES)],
-            depends=[str(path) for path in [*C_SOURCES.glob("*.h"), *folder.glob("*.pxd")]],
-            extra_compile_args=FLAGS,
+            depends=[
+                str(path) for path in [*C_SOURCES.glob("*.h"), *folder.glob("*.h"), *folder.glob("*.pxd")]
+            ],
+            extra_compile_args=[
+                *FLAGS,
+                f"-iquote{C_SOURCES}",
+                f"-iquote{folder}",
+            ],  # <link.h> is the system's
         )
         for package, folder in PACKAGES.items()
         for source in sorted(folder.glob("*.pyx"))

@@ -72,6 +72,12 @@ def read_to_end(connection: socket.socket) -> bytes:
     return received
 
 
+def reset(connection: socket.socket) -> None:
+    """Close a connection with a reset, which throws unsent bytes away and leaves no port in use."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
 @contextmanager
 def handshaken(broker: HasUrl, **properties: bytes) -> Iterator[socket.socket]:
     """Open a TCP connection and execute the handshake of ZeroMQ, with more properties.

@@ -13,6 +13,8 @@ from quothd.config.config import Config
 from quothd.connections.kernel import AcceptedSocket, accepted_socket
 from quothd.service.log_events import note
 
+SUBSCRIBE, UNSUBSCRIBE = b"\1", b"\0"
+"""The first byte of a message."""
 REPORTS_MAX = 1_000_000
 """All that there are: the order of reports and messages matters."""
 LOGGED_S = 10.0
@@ -43,6 +45,7 @@ class Subscribers:
         self._monotonic = monotonic
         self._log_at = -LOGGED_S
         self._logged = 0
+        self._is_shifted = False
 
     def configure(self, config: Config) -> None:
         """Apply other limits. Any thread."""
@@ -64,6 +67,7 @@ class Subscribers:
                 frame = self._remote.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 self.subscriptions.settle()
+                self._is_shifted = False
                 return taken
             if self._reported.poll(0):  # a fifth of the time that it takes to find out that there is none
                 self.take_reports()  # the connection of the message was accepted before the message came
@@ -78,25 +82,31 @@ class Subscribers:
     def _take(self, frame: zmq.Frame) -> None:
         """Let a subscription, or its end, have effect.
 
-        Libzmq reports the subscriptions of a connection that has ended as well, without a descriptor.
+        Libzmq reports the subscriptions of a connection that has ended as well, without a descriptor. Behind
+        a message that is neither, up to the last one that is there, it would subscribe the connection of the
+        next message: so these connections end, and their clients subscribe again.
         """
+        message = frame.bytes
+        self._is_shifted |= message[:1] not in (SUBSCRIBE, UNSUBSCRIBE)
         try:
             subscriber = self.subscriptions.find(int(frame.get(zmq.SRCFD)))
         except zmq.ZMQError:
             return
         if subscriber is None:
             return
+        if self._is_shifted:
+            self._end(subscriber)
+            return
         user_id = _user_id_of(frame) if self._has_keys else ""
-        message = frame.bytes
         prefix = message[1:]
-        if message[:1] == b"\1":
+        if message[:1] == SUBSCRIBE:
             granted = self.subscriptions.add(subscriber, user_id, prefix)
             if (excess := self.subscriptions.excess(subscriber)) is not None:
                 self._end_excessive(*excess)
             if not subscriber.ended:
                 for one in granted:
                     self._remote.set(zmq.SUBSCRIBE, one)
-        elif message[:1] == b"\0":
+        else:
             for one in self.subscriptions.remove(subscriber, user_id, prefix):
                 self._remote.set(zmq.UNSUBSCRIBE, one)
 

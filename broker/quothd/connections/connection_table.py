@@ -28,9 +28,8 @@ from quothd.connections.kernel import AcceptedSocket, accepted_socket
 from quothd.connections.memory import MemoryWatch
 from quothd.connections.monitor import Monitor
 from quothd.connections.route_guard import RouteGuard, may_be_late
-from quothd.connections.stuck import StuckConnections
+from quothd.connections.stuck import Reset, StuckConnections
 from quothd.connections.unread_replies import UnreadReplies
-from quothd.service.log_events import note
 
 REPLIES_PART = 4
 """Of `memory_max`: the replies that are not read yet take as much."""
@@ -79,7 +78,7 @@ class ConnectionTable:
         self.unread = UnreadReplies(self._end_silent)
         self._refused: dict[Connection, float] = {}
         self._stuck = StuckConnections(config.connections_max)
-        self._reset, self._is_reset = reset, False
+        self._reset = Reset(reset)
         self._now = 0.0
         self._local: dict[Connection, None] = {}
         self._departed: list[Connection] = []
@@ -261,17 +260,9 @@ class ConnectionTable:
         connection.is_gone = True
         self._left(connection)
 
-    def _reset_all(self) -> None:
-        """End all connections over TCP."""
-        count = len(self._accepted)
-        self._is_reset = True
-        self._reset()
-        note("connections_reset", count=count)
-
     def _listen(self) -> None:
         """Forget the connections from before a reset, whose ends libzmq does not report."""
-        if self._is_reset:
-            self._is_reset = False
+        if self._reset.ends():
             for descriptor in [one for one, found in self._accepted.items() if found.socket.peer]:
                 self._disconnect(descriptor)
 
@@ -280,11 +271,12 @@ class ConnectionTable:
     def tick(self, now: float) -> float:
         """End the connections that are refused, or take no replies; returns the time of the next call."""
         self._now = now
-        if not self._is_reset and self._stuck.are_too_many(now):
-            self._reset_all()
+        if self._reset.tick(now, len(self._accepted), is_needed=self._stuck.are_too_many(now)):
+            for accepted in [one for one in self._accepted.values() if one.socket.peer]:
+                self._end(accepted, "reset", now)
         if self._guard.is_ahead(now):
             self._end_unproven(now)
-        due = min(self._guard.next_probe(), self.unread.tick(now))
+        due = min(self._guard.next_probe(), self.unread.tick(now), self._reset.at)
         if self._refused or self._departed or self._holders.ended:
             due = min(due, self._end_due(now))
         return due

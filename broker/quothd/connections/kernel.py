@@ -129,14 +129,25 @@ IN_PROCESS = AcceptedSocket()
 
 
 def accepted_socket(descriptor: int) -> AcceptedSocket:
-    """Return the socket of a descriptor. Raises OSError if it is closed, or none."""
+    """Return the socket of a descriptor. Raises OSError if it is closed, and perhaps another one's by now."""
+    cookie, peer = _cookie_at(descriptor), ""
     connection = _Borrowed(fileno=descriptor)
     try:
-        peer = ""
         if connection.family in _TCP:
-            host, port = connection.getpeername()[:2]
-            peer = f"{host}:{port}"
-        return AcceptedSocket(descriptor, connection.family, peer, _cookie_of(connection))
+            name = connection.getpeername()
+            peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
+        if _cookie_at(descriptor) != cookie or (connection.family in _TCP and not peer):
+            raise OSError(errno.EBADF, "another connection has this descriptor")
+        return AcceptedSocket(descriptor, connection.family, peer, cookie)
+    finally:
+        connection.detach()
+
+
+def _cookie_at(descriptor: int) -> bytes:
+    """Return the cookie of a socket of any family."""
+    connection = _Borrowed(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
+    try:
+        return _cookie_of(connection)
     finally:
         connection.detach()
 

@@ -1,4 +1,4 @@
-"""Notices ended connections that libzmq does not close.
+"""Notices ended connections that libzmq does not close, and resets the endpoints over TCP then.
 
 It does not see the end of a connection for whose messages it has no room. That stays so once the route of the
 connection belongs to a later one. Each of them keeps a descriptor, and a place in the table.
@@ -6,13 +6,51 @@ connection belongs to a later one. Each of them keeps a descriptor, and a place 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from itertools import islice
 
 from quothd.connections.holders import Accepted
+from quothd.service.log_events import note
 
 STUCK_S, STUCK_MAX = 5.0, 100
 """libzmq may take so long to close a connection. For so many, or a quarter of all, it may take longer."""
+RESET_S = 0.25
+"""Between the end of all connections over TCP and the reset, in which libzmq closes those that it can. It may
+end the process where an endpoint is closed while a connection of it breaks."""
+
+
+class Reset:
+    """The reset of the endpoints over TCP, which closes all their connections. at: when it is due, or never.
+
+    reset: closes the endpoints, and opens them again.
+    """
+
+    def __init__(self, reset: Callable[[], None]) -> None:
+        self.at = math.inf
+        self._reset = reset
+        self._is_done = False
+
+    def tick(self, now: float, count: int, *, is_needed: bool) -> bool:
+        """Reset once that has been needed for `RESET_S`; true at first: all connections have to be ended.
+
+        count: of the connections.
+        """
+        if self._is_done or not is_needed:
+            self.at = math.inf
+        elif self.at == math.inf:
+            self.at = now + RESET_S
+            return True
+        elif now >= self.at:
+            self._is_done = True
+            self._reset()
+            note("connections_reset", count=count)
+        return False
+
+    def ends(self) -> bool:
+        """Take note that an endpoint is open; true for the first one after a reset."""
+        was_done, self._is_done = self._is_done, False
+        return was_done
 
 
 class StuckConnections:

@@ -30,6 +30,7 @@ from quothd.keys.authentication import Authentication
 from quothd.keys.self_test import Endpoints
 from quothd.service.ipc_access import bind_with_access
 from quothd.service.log_events import note
+from quothd.threads.polling import guard_polling
 from quothlog.storage.clock import Clock
 from quothwire.errors import QuothError, error
 from quothwire.protocol import announcement
@@ -111,6 +112,8 @@ def open_sockets(
     Raises `RequestError` ``bad_setting``, or OSError where another program listens.
     """
     _seed_routes()
+    if not guard_polling():
+        note("resets_unguarded")
     publisher = open_publisher(context)
     router = monitor = None
     try:

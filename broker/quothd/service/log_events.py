@@ -73,6 +73,9 @@ EVENTS: dict[str, LogEvent] = {
     "routes_unguarded": LogEvent(
         WARNING, "the next route of libzmq is not known here: a client that claims it may end the broker"
     ),
+    "resets_unguarded": LogEvent(
+        WARNING, "without compiled functions, clients that are killed with unread requests may end the broker"
+    ),
     "memory_watch_failed": LogEvent(ERROR, "a look at the memory of the process failed: it is repeated"),
     "announcer_failed": LogEvent(ERROR, "the thread of the announcements failed: none are sent any more"),
     "subscriber_closed": LogEvent(
@@ -121,6 +124,15 @@ EVENTS: dict[str, LogEvent] = {
     "rules_group_deleted": LogEvent(INFO, "a group of a former version of a rule set was deleted"),
     "rules_failed": LogEvent(WARNING, "a rule set, or the process that runs them, cannot run"),
     "rules_ended": LogEvent(WARNING, "the process of the rules has ended; it is started again"),
+    # Poe's protocol
+    "poe_listening": LogEvent(INFO, "clients of Poe may connect here", "Poe's protocol on {url}"),
+    "poe_failed": LogEvent(WARNING, "the process of Poe's protocol cannot run"),
+    "poe_ended": LogEvent(WARNING, "the process of Poe's protocol has ended; it is started again"),
+    "poe_closed": LogEvent(
+        WARNING,
+        "so many connections of Poe's clients were closed since the last such line; the reason of one",
+    ),
+    "poe_damaged": LogEvent(WARNING, "a read through Poe's protocol has passed over damaged records"),
     # other libraries
     "message": LogEvent(INFO, "a message of another library"),
 }

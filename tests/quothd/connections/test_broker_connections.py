@@ -85,8 +85,8 @@ def test_a_connection_that_reads_nothing_is_ended_and_its_client_goes_on_with_a_
     for _ in range(QUEUED_MAX):
         silent.send_fetch("t", 0, bytes_max=2**22)
     eventually(lambda: ended(good) == 1, "it is ended", 20.0)
-    assert 9.0 < time.monotonic() - began < 20.0
-    assert good.status(limit=0).counters["reply_bytes"] == 0
+    assert time.monotonic() - began > 9.0
+    eventually(lambda: good.status(limit=0).counters["reply_bytes"] == 0, "its replies are given up")
     broker.wait_for("event=connection_ended reason=silent")
     while not silent.is_silent(0.5):
         silent.receive_frames()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import select
 import socket
-import struct
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from ctypes import addressof, c_uint32
 from pathlib import Path
-from socket import AF_INET, AF_UNIX, SO_LINGER, SOL_SOCKET
+from socket import AF_INET, AF_UNIX
 from typing import cast
 
 import pytest
@@ -19,6 +18,7 @@ import zmq
 
 from kit.deadlines import DEADLINE_S
 from kit.machine.processes import needs_proc
+from kit.zmtp import reset
 from quothd.config.config import Config
 from quothd.connections.connection_table import ConnectionTable
 from quothd.connections.holders import LEAST_HELD_BYTES
@@ -26,7 +26,7 @@ from quothd.connections.memory import MemoryWatch
 from quothd.connections.monitor import Monitor, MonitorEvent
 from quothd.connections.route_guard import LATE_S, NextRoute, RouteGuard
 from quothd.connections.router import route_of
-from quothd.connections.stuck import STUCK_S
+from quothd.connections.stuck import RESET_S, STUCK_S
 from quothlog.storage.clock import SystemClock
 
 ROUTE = b"of a client"
@@ -233,14 +233,15 @@ def test_connections_that_hold_memory_and_were_reset_by_their_clients_are_stuck(
         table.take_events(0.0)
         hold(pairs)
     for client in pairs.clients:
-        client.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
-        client.close()
+        reset(client)
     for accepted in pairs.accepted:
         assert select.select([accepted], [], [], DEADLINE_S)[0], "the reset has come"
     table._holders.end_largest(2**30, 1.0)
     table.tick(1.0)
     assert not resets
     table.tick(1.0 + 2 * STUCK_S)
+    assert not resets
+    table.tick(1.0 + 2 * STUCK_S + RESET_S)
     assert resets
     assert table._counters["connections_ended"] == 0, "the clients have ended them"
 
@@ -254,7 +255,13 @@ def test_a_reset_follows_if_connections_over_tcp_stay_open_behind_their_end_and_
         monitor.accepts(pairs.connect())
         assert table.meet(b"%d" % number, (pairs.accepted[-1].fileno(), b""), 0.0)
     table.end_users(frozenset(("",)))
+    monitor.accepts(pairs.connect())
+    table.take_events(2 * STUCK_S)
     table.tick(2 * STUCK_S)
+    assert not resets
+    ended = bool(select.select([pairs.clients[-1]], [], [], 0)[0])
+    assert ended is (kind == "tcp"), "what is open ends before, so that libzmq closes it"
+    table.tick(2 * STUCK_S + RESET_S)
     assert bool(resets) is (kind == "tcp")
 
 

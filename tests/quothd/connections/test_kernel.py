@@ -6,11 +6,13 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from threading import Event, Thread
 
 import pytest
 
 from kit.deadlines import eventually
+from kit.scale import times
 from quothd.connections.kernel import IN_PROCESS, accepted_socket
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone counts the bytes of a connection")
@@ -49,6 +51,31 @@ def test_the_end_of_a_connection_reaches_its_client(pair: tuple[socket.socket, s
     assert client.recv(1) == b""
     accepted.close()
     assert not found.end()
+
+
+def test_a_descriptor_that_changes_hands_meanwhile_is_a_whole_socket_or_none(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    local, other = socket.socketpair()
+    ends = Event()
+    with closing(local), closing(other), closing(socket.socket()) as changing:
+        descriptor = changing.fileno()
+
+        def change_hands() -> None:
+            while not ends.is_set():
+                os.dup2(pair[1].fileno(), descriptor)
+                os.dup2(local.fileno(), descriptor)
+
+        thread = Thread(target=change_hands)
+        thread.start()
+        try:
+            for _ in range(times(20_000, 100_000)):
+                with suppress(OSError):
+                    found = accepted_socket(descriptor)
+                    assert bool(found.peer) == (found.family != socket.AF_UNIX)
+        finally:
+            ends.set()
+            thread.join()
 
 
 def test_a_descriptor_that_belongs_to_another_connection_by_now_is_left_alone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import select
 import signal
 import socket
@@ -19,10 +20,12 @@ from zmq.utils.monitor import recv_monitor_message
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers, replied
 from kit.deadlines import DEADLINE_S, eventually
+from kit.machine.ports import free_port
 from kit.machine.processes import descriptors, needs_proc, resident_bytes
 from kit.scale import times
-from kit.zmtp import GREETING, handshaken, message, raw, ready
+from kit.zmtp import GREETING, handshaken, message, raw, raw_to, ready, reset
 from quothd.connections.route_guard import AHEAD
+from quothwire.protocol import announcement
 from quothwire.protocol.messages import Ping, Pong
 
 QUICK_S = 0.2
@@ -68,20 +71,18 @@ NOISE: dict[str, bytes] = {
     "a greeting and nothing": GREETING,
     "a greeting and half a handshake": GREETING + b"\x04\x26\x05READY",
     "ones": b"\xff" * 1_000,
-}
-TAKEN_FOR_A_PEER: dict[str, bytes] = {
-    "the greeting of ZeroMQ 2": b"\x01\x00",
+    "ZMTP 1, of ZeroMQ 2": b"\x01\x00",
+    "ZMTP 2, of ZeroMQ 3": GREETING[:10] + b"\1\5",
     "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "SSH": b"SSH-2.0-OpenSSH_9.2\r\n",
 }
-"""Connections whose bytes do not begin with 0xff: libzmq takes them for its first protocol and keeps them."""
 
 
 @needs_proc
 def test_connections_without_a_handshake_are_closed_and_slow_no_client_down(
     fast: FastPeer, broker: BrokerProcess
 ) -> None:
-    """However many they are. One that is taken for a peer leaves nothing behind once its client leaves."""
+    """However many they are."""
     works(fast)
     before = descriptors(broker.pid)
     with ExitStack() as stack:
@@ -91,16 +92,43 @@ def test_connections_without_a_handshake_are_closed_and_slow_no_client_down(
         idle = [stack.enter_context(raw(broker)) for _ in range(times(100, 1_000))]
         for connection in idle:
             assert connection.recv(1), "it was accepted: the broker greets at once"
-        for noise in TAKEN_FOR_A_PEER.values():
-            with raw(broker) as connection:
-                connection.sendall(noise)
-                works(fast)
-                connection.sendall(noise * 100)
-                works(fast)
         assert statistics.median(works(fast) for _ in range(100)) < QUICK_S
         assert [name for name, connection in connections.items() if not ends(connection)] == []
         eventually(lambda: descriptors(broker.pid) <= before, "all are closed")
     works(fast)
+
+
+@pytest.mark.parametrize("noise", ["ZMTP 1, of ZeroMQ 2", "ZMTP 2, of ZeroMQ 3"])
+def test_earlier_versions_of_zeromq_are_refused_at_every_endpoint(broker: BrokerProcess, noise: str) -> None:
+    """libzmq does not say which connection their messages come from: no limit would hold."""
+    for url in (broker.url, broker.announcements):
+        with raw_to(url) as connection:
+            connection.sendall(NOISE[noise])
+            assert ends(connection)
+
+
+def test_connections_over_tcp_and_ipc_that_end_at_once_leave_the_broker_at_work(
+    start_broker: StartBroker, peers: Peers, tmp_path: Path, rng: random.Random
+) -> None:
+    """The descriptor of one belongs to one of the other kind before the broker has looked at it."""
+    path = tmp_path / "at"
+    port = free_port()
+    broker = start_broker(listen=f"tcp://127.0.0.1:{port},ipc://{path}")
+    good = peers.fast(broker)
+    address = "127.0.0.1", port
+    places = [path, Path(f"{path}{announcement.SUFFIX}")]
+    for _ in range(times(10_000, 200_000)):
+        is_tcp = rng.random() < 0.6
+        with closing(socket.socket(socket.AF_INET if is_tcp else socket.AF_UNIX)) as connection:
+            with suppress(OSError):
+                connection.connect(address if is_tcp else str(rng.choice(places)))
+                connection.sendall(b"\xff" * 12)
+            if is_tcp and rng.random() < 0.5:
+                reset(connection)
+    works(good)
+    assert broker.exit_status is None, broker.stderr
+    assert not broker.logged_problems, broker.stderr
+    assert good.status(limit=0).counters["announcer_running"]
 
 
 @needs_proc
@@ -201,8 +229,6 @@ def test_connections_that_libzmq_does_not_close_keep_no_client_out(
 
 FIRST = 0x6B8B4567
 """The first number of libzmq's routes after `srand(1)`."""
-OLD_GREETING = GREETING[:10] + b"\1\5\0\5"
-"""Of a DEALER with ZMTP 2, up to its identity of five bytes."""
 
 
 @pytest.fixture
@@ -212,11 +238,11 @@ def known_routes(start_broker: StartBroker, tmp_path: Path) -> BrokerProcess:
     return start_broker(environment={"PYTHONPATH": str(tmp_path)})
 
 
-def choose(broker: BrokerProcess, number: int, version: str = "ZMTP 3") -> socket.socket:
+def choose(broker: BrokerProcess, number: int) -> socket.socket:
     """Connect with a route that libzmq will give out, and stay silent."""
     connection = raw(broker)
     route = b"\0" + (FIRST + number).to_bytes(4)
-    connection.sendall(GREETING + ready(Identity=route) if version == "ZMTP 3" else OLD_GREETING + route)
+    connection.sendall(GREETING + ready(Identity=route))
     return connection
 
 
@@ -265,9 +291,8 @@ def insist(connections: list[socket.socket]) -> list[bytes]:
 
 
 @needs_proc
-@pytest.mark.parametrize("version", ["ZMTP 2", "ZMTP 3"])
 def test_silent_connections_with_the_routes_of_the_next_clients_are_ended(
-    known_routes: BrokerProcess, peers: Peers, version: str
+    known_routes: BrokerProcess, peers: Peers
 ) -> None:
     """libzmq would end the process when it comes to one of them. A client with requests is never ended."""
     good = peers.fast(known_routes)
@@ -275,12 +300,12 @@ def test_silent_connections_with_the_routes_of_the_next_clients_are_ended(
     with ExitStack() as stack:
         far = AHEAD + 300
         for number in (AHEAD // 2, far, far + 1, far + 200):
-            stack.enter_context(choose(known_routes, number, version))
-        beyond = stack.enter_context(choose(known_routes, 2**30, version))
+            stack.enter_context(choose(known_routes, number))
+        beyond = stack.enter_context(choose(known_routes, 2**30))
         answered = come_and_go(known_routes, far + 300, good)
         assert answered > far + 250, "few are ended before their first message"
         assert ends(beyond), "with the others, since none has sent a message"
-    with choose(known_routes, far + 1_000, version) as late:
+    with choose(known_routes, far + 1_000) as late:
         come_and_go(known_routes, 10, good)
         assert ends(late)
     works(good)

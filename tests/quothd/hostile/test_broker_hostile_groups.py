@@ -10,6 +10,7 @@ import pytest
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import FastPeer, Peers, SimplePeer, code_of, refused
 from kit.broker.requests import example
+from kit.disk.logs import made_since
 from kit.forged import header
 from kit.machine.processes import listing
 from quothwire.protocol.group_messages import (
@@ -107,8 +108,7 @@ def test_a_bad_name_of_a_group_is_refused_by_every_operation_and_creates_no_file
             assert code_of(fast.receive()) == "bad_group", (operation, name[:20])
         with refused("bad_group"):
             simple.call("group.fetch", topic, name)
-    made = {*listing(broker.directory.parent)} - {*files}
-    assert [name for name in made if not name.endswith(".idx")] == [], "an index belongs to hibernation"
+    assert made_since(broker.directory.parent, files) == []
 
 
 def test_any_name_of_a_member_is_answered(fast: FastPeer, peers: Peers, topic: str) -> None:

@@ -9,8 +9,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from quothd.service.log_events import EVENTS, LOGGER, PROGRAM, note
 from quothwire import batch, pointer
 from quothwire.protocol.messages import Publish
 from quothwire.service.log_event import FOREIGN, line_of
-from quothwire.service.log_writer import REPEATS_MAX, EventWriter, configure, to_journal
+from quothwire.service.log_writer import REPEATS_MAX, EventWriter, LogTimer, configure, to_journal
 
 QUOTHD = Path(log_events.__file__).parents[1]
 QUOTHRULES = QUOTHD.with_name("quothrules")
@@ -177,16 +178,31 @@ def test_a_message_for_people_is_one_line(writer: EventWriter, stream: io.String
 
 def test_an_event_that_repeats_itself_is_cut_and_counted(writer: EventWriter, stream: io.StringIO) -> None:
     """The count is written after the window, without another event; other events are not cut."""
-    writer.window_s = 1.0  # all of it is logged long before
+    waits, all_are_logged = list[float](), threading.Event()
+
+    def timer(seconds: float, end: Callable[[], None]) -> LogTimer:
+        def end_it() -> None:
+            all_are_logged.wait(DEADLINE_S)
+            end()
+
+        waits.append(seconds)
+        return PROGRAM.timer(0.0, end_it)
+
+    writer._program = PROGRAM._replace(timer=timer)
+    writer.window_s = 1_000.0
     for number in range(REPEATS_MAX + 123):
         note("sync_failed", topic=f"t{number}")
     note("stray_ignored", file="x")
+    assert "suppressed" not in stream.getvalue()
+    all_are_logged.set()
     eventually(lambda: "suppressed=123" in stream.getvalue(), "the rest is counted")
     written = lines(stream)
     assert sum("topic=t" in line for line in written) == REPEATS_MAX
     assert sum("event=stray_ignored" in line for line in written) == 1
     (count,) = (line for line in written if "suppressed" in line)
     assert count.endswith("error event=sync_failed suppressed=123")
+    (seconds,) = waits
+    assert 900.0 < seconds <= 1_000.0
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

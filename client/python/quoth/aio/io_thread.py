@@ -23,6 +23,7 @@ from weakref import finalize
 
 import zmq
 
+import quoth.connection.tcp_watch  # noqa: F401  # now: a thread may find no descriptor to load it
 from quoth.connection.channel import LinkRequests
 from quoth.connection.connection import WATCH, Context, Link, PipeWakeup, closed
 from quoth.connection.endpoint import Endpoint

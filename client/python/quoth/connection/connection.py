@@ -284,6 +284,9 @@ class Link:
     def _set_up(self) -> zmq.Socket[bytes]:
         """Set all options; return a monitor of the socket, which holds any number of events.
 
+        The socket holds any number of answers, as many as there were requests: libzmq ends a process that has
+        heartbeats and a full queue when the connection is lost.
+
         The thread of libzmq waits for a monitor that is full, and an idle client reads no events: all other
         sockets of the context would stop with it.
         """
@@ -297,6 +300,7 @@ class Link:
             self.socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
             self.socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
             self.socket.set(zmq.TCP_MAXRT, silence_ms)
+            self.socket.set(zmq.RCVHWM, 0)
             self.socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
             self.socket.set(zmq.HEARTBEAT_TIMEOUT, silence_ms)
             self.socket.set(zmq.IPV6, int("[" in self.url))
