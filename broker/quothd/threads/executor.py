@@ -123,9 +123,8 @@ class Executor:
             return ()
         if self.holder is Holder.FRONT and now >= self._slow_until:
             count = count_quick(self.thread.topic, self.given)
-            watch = self._shared.guard.begin(self.thread.name, now) if count else None
-            if watch is not None:
-                return self._handle(count, watch, now)
+            if count and self._shared.guard.can_watch(now):
+                return self._handle(count, now)
         self._send()
         return ()
 
@@ -220,11 +219,15 @@ class Executor:
         self.holder = Holder.THREAD
         self.thread.give(items)
 
-    def _handle(self, count: int, watch: int, now: float) -> Sequence[Event]:
-        """Handle the first items that were given, under the watch of the stall guard."""
+    def _handle(self, count: int, now: float) -> Sequence[Event]:
+        """Handle the first items that were given, under the watch of the stall guard.
+
+        The items are taken before the watch begins: from then on the executor may be another thread's.
+        """
         items, self.given = self.given[:count], self.given[count:]
         self.holder = Holder.HANDLING
         topic = self.thread.topic
+        watch = self._shared.guard.begin(self.thread.name, now)
         events: list[Event] = []
         try:
             events = topic.handle(items, now)

@@ -70,23 +70,31 @@ class StallGuard:
         """Note that the calling thread is the front end."""
         self._front_id = threading.get_native_id()
 
-    def begin(self, topic: str, now: float) -> int | None:
-        """Watch the front end from now on; returns what `is_taken_over` asks for.
+    def can_watch(self, now: float) -> bool:
+        """Return True if there is a thread that watches; starts one if there is none and one can be started.
 
-        Returns None if there is no thread to watch it: then it may do nothing that a disk could stall.
+        Without it the front end may do nothing that a disk could stall.
         """
         if self._thread is None and now >= self._again_at:
             self.start()
-        if self._thread is None:
-            return None
-        self._topic = topic
-        self._since = now
-        self._held = True
+        return self._thread is not None
+
+    def begin(self, topic: str, now: float) -> int:
+        """Watch the front end from now on; returns what `is_taken_over` asks for.
+
+        Another thread may be the front end as soon as this returns, where the system cannot tell whether a
+        disk is the reason.
+        """
+        with self._lock:  # so that a takeover is either before the watch or seen at its end
+            watch = self.takeovers
+            self._topic = topic
+            self._since = now
+            self._held = True
         if self._sleeps:
             self._wanted.put(None)
-        return self.takeovers
+        return watch
 
-    def is_taken_over(self, watch: int | None) -> bool:
+    def is_taken_over(self, watch: int) -> bool:
         """End a watch; returns whether another thread has become the front end meanwhile."""
         with self._lock:
             self._held = False if self.takeovers == watch else self._held

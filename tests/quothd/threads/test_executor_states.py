@@ -11,7 +11,7 @@ import pytest
 from kit.broker.memory_broker import MemoryBroker, SteppedThread
 from kit.broker.open_topic import new_topic, pending
 from kit.disk.logs import encoded
-from quothd.requests.events import Close, CommitStepDone, Released, SyncDone
+from quothd.requests.events import Close, CommitStepDone, Item, Released, SyncDone
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.executor import QUICK_ITEMS_MAX, SLOW_S, Executor, Holder, count_quick
 from quothd.threads.stall_guard import TakenOver
@@ -159,6 +159,21 @@ def test_without_a_stall_guard_the_front_end_handles_nothing(tmp_path: Path) -> 
     seen = Seen(tmp_path, FRONT)
     seen.broker.guard.is_there = False
     assert seen.run(quick()) == "thread"
+
+
+def test_items_are_taken_before_another_thread_can_become_the_front_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Seen(tmp_path, FRONT)
+    left: list[tuple[Holder, list[Item]]] = []
+
+    def begin(_topic: str, _now: float) -> int:
+        left.append((seen.executor.holder, [*seen.executor.given]))
+        return 0
+
+    monkeypatch.setattr(seen.broker.guard, "begin", begin)
+    assert seen.run(quick()) == "handled"
+    assert left == [(HANDLING, [])]
 
 
 def test_a_stalled_front_end_leaves_its_events_and_the_token_in_the_outbox(tmp_path: Path) -> None:
