@@ -14,6 +14,7 @@
 - `threads`: the threads and the queues between them
 - `service`: the log of events, the notifications of systemd, the background check of segments
 - `datadir`: the topics of a data directory, backup and restore
+- `gateways`: processes that speak other protocols, and are clients of the broker
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from quothd.datadir import catalog
 from quothd.frontend.endpoints import open_sockets
 from quothd.frontend.loop import LINGER_S, FrontEnd
 from quothd.keys.authentication import Authentication
-from quothd.keys.broker_keys import read_clients, read_keys
+from quothd.keys.broker_keys import POE_CLIENT, RULES_CLIENT, read_clients, read_keys
 from quothd.service.audit_log import AuditLog
 from quothd.service.log_events import note
 from quothd.threads.executor import Executor
@@ -99,10 +99,18 @@ class Broker:
         return self._urls[-1 if self.config.server_key else 0]
 
     @property
+    def poe_url(self) -> str:
+        """The address for clients of Poe, with the port that was chosen; empty if there is none."""
+        front_end = self._front_end
+        return "" if front_end is None else front_end.bound.poe
+
+    @property
     def known_clients(self) -> int | None:
         """The number of clients that the broker knows; None if clients need no keys."""
-        clients = self._authentication.clients if self._authentication is not None else None
-        return None if clients is None else len(clients.by_name) - 1  # one is for the routing rules
+        authentication = self._authentication
+        if authentication is None or authentication.clients is None:
+            return None
+        return len(authentication.clients.by_name) - len(authentication.own_keys)
 
     @property
     def failure(self) -> BaseException | None:
@@ -131,7 +139,8 @@ class Broker:
             found = self._take_directory()
             keys = read_keys(self.config)
             self._audit = self._begin_audit() if keys is not None else None
-            self._authentication = Authentication(self.context, keys, self._clock.monotonic, self._deny)
+            own = (RULES_CLIENT, POE_CLIENT) if self.config.poe_listen else (RULES_CLIENT,)
+            self._authentication = Authentication(self.context, keys, self._clock.monotonic, self._deny, own)
             self._authentication.start()
             self._front_end = self._make_front_end(found, self._authentication)
             self._front_end.start()

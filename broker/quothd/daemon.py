@@ -89,6 +89,8 @@ class Daemon:
         urls = [url for url in broker.urls if not url.startswith("inproc:")]
         note("serving", directory=config.dir.resolve())
         note("listening", urls=" ".join(urls) or "nothing but this process")
+        if broker.poe_url:
+            note("poe_listening", url=broker.poe_url)
         if broker.known_clients is not None:
             note("keys_required", clients=broker.known_clients, file=config.clients)
         note("promise", durability=config.durability, worth=_worth(config))

@@ -9,7 +9,6 @@ line of stdin is the key with which it connects, as a list in JSON.
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import signal
@@ -25,14 +24,11 @@ import quoth
 from quoth.core.options import DEFAULT_URL
 from quothrules.service.rules_service import RulesService
 from quothwire.errors import QuothError
-from quothwire.security.key_file import Key
+from quothwire.service.parent_process import KEY_ON_STDIN, SUPERVISED, end_with_parent, key_on_stdin
 
 CONNECT_S = 30.0
 FILES_MAX = 262_144
 """Descriptors that the process asks the system for. A worker takes about eleven."""
-
-
-_SUPERVISED, _KEY_ON_STDIN = "--supervised", "--key-on-stdin"
 
 
 class _Broker(NamedTuple):
@@ -44,7 +40,7 @@ class _Broker(NamedTuple):
 
 def main() -> None:
     """Run until the process is to end."""
-    arguments = [one for one in sys.argv[1:] if one not in (_SUPERVISED, _KEY_ON_STDIN)]
+    arguments = [one for one in sys.argv[1:] if one not in (SUPERVISED, KEY_ON_STDIN)]
     url = arguments[0] if arguments else DEFAULT_URL
     service: RulesService | None = None
 
@@ -55,9 +51,9 @@ def main() -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    key = _key_on_stdin() if _KEY_ON_STDIN in sys.argv else None
-    if _SUPERVISED in sys.argv:
-        threading.Thread(target=_watch, name="quoth-rules-parent", daemon=True).start()
+    key = key_on_stdin() if KEY_ON_STDIN in sys.argv else None
+    if SUPERVISED in sys.argv:
+        threading.Thread(target=end_with_parent, name="quoth-rules-parent", daemon=True).start()
     _raise_limits(context := zmq.Context())
     try:
         client = quoth.connect(_Broker(url, context), wait=CONNECT_S, key=key)
@@ -76,25 +72,6 @@ def _raise_limits(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):  # the system has a limit of its own
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _key_on_stdin() -> Key:
-    """Read the first line of stdin, and no more."""
-    line = b""
-    while not line.endswith(b"\n"):
-        read = os.read(0, 1)
-        if not read:
-            os._exit(0)  # the parent has ended
-        line += read
-    name, public_key, secret_key, server_keys = json.loads(line)
-    return Key(name, public_key, secret_key, tuple(server_keys))
-
-
-def _watch() -> None:
-    """Exit at the end of stdin."""
-    while os.read(0, 1_024):
-        pass
-    os._exit(0)
 
 
 if __name__ == "__main__":

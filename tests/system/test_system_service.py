@@ -74,6 +74,7 @@ def test_its_log_is_shown_with_the_names_of_events(service: Service) -> None:
     said = service.quoth("service", "logs", "--since", "-1d")
     assert said.status == 0
     assert any("event=ready" in line or " ready " in line for line in said.lines), said.lines[:5]
+    assert not [line for line in said.lines if "unguarded" in line], "libzmq is guarded in it"
 
 
 def test_a_reload_changes_live_keys_in_the_running_process(service: Service) -> None:
@@ -92,6 +93,25 @@ def test_a_reload_of_a_wrong_file_fails_and_changes_nothing(service: Service) ->
         assert service.machine.run("systemctl reload quothd").status != 0
         assert (service.show("ActiveState"), service.pid) == ("active", pid)
         service.quoth("ping")
+
+
+POE = """
+import socket
+
+with socket.create_connection(("127.0.0.1", 5557), timeout=20) as poe:
+    poe.sendall(bytes.fromhex("00000010 0002 00000001 74 00000005 68656c6c6f"))
+    print(json.dumps(poe.recv(13, socket.MSG_WAITALL)[:6].hex()))
+"""
+
+
+def test_clients_of_poe_are_served_in_the_sandbox(service: Service) -> None:
+    """A put as it was recorded gets the answer that was recorded, but for the pointer."""
+    with service.changed(CONFIG, '[poe]\nlisten = "tcp://127.0.0.1:5557"\n'):
+        assert service.restart().status == 0
+        service.eventually_serves()
+        assert service.python(POE) == "000000090003"
+        assert service.values("t") == ["hello"]
+    service.quoth("topic", "rm", "t", "--yes")
 
 
 def test_a_daemon_that_is_killed_is_started_again_with_all_records(service: Service, topic: str) -> None:

@@ -27,6 +27,8 @@ from quothwire.service.exit_status import ExitStatus
 
 IPC_PATH_BYTES_MAX = 107
 """Limits a socket's path with the suffix of the announcements."""
+_ALL_HOSTS = {"*", "0.0.0.0"}
+"""All addresses of this machine in IPv4."""
 
 
 def print_check(arguments: Mapping[str, Any], file: Path | None = None) -> int:
@@ -56,6 +58,7 @@ def check(config: Config) -> BrokerKeys | None:
     nothing, so a running broker can check its next configuration.
     """
     addresses = listen_addresses(config)
+    poe_address(config)
     keys = read_keys(config)
     group_id(config)
     try:
@@ -122,16 +125,56 @@ def listen_addresses(config: Config) -> list[Tcp | str]:
     return found
 
 
-def _parse(url: str) -> Tcp | str:
+def poe_address(config: Config) -> Tcp | None:
+    """Return the address for clients of Poe, None if there is none.
+
+    Raises `RequestError` ``bad_setting`` for a wrong address, for one that other machines reach unless
+    `insecure` allows it, and for a broker that no other process reaches: its gateway is one.
+    """
+    if not config.poe_listen:
+        return None
+    url = config.poe_listen
+    address = _parse(f"{url[:-1]}0" if url.endswith(":*") else url, "poe_listen")
+    if not isinstance(address, Tcp):
+        raise error("bad_setting", f"poe_listen: {url!r} is not on TCP", "tcp://HOST:PORT")
+    if not config.insecure and not is_loopback(address.host):
+        raise error(
+            "bad_setting",
+            f"poe_listen: {address.host} can be reached from other machines, and Poe's protocol has no keys: "
+            "every client there may read and write all topics",
+            "listen on 127.0.0.1; --insecure lets every client in",
+        )
+    own = listen_addresses(config)
+    if all(isinstance(one, str) and one.startswith("inproc:") for one in own):
+        text = "poe_listen: the broker listens on no address that its process for Poe could reach"
+        raise error("bad_setting", text, "give it a host, or an ipc endpoint in listen")
+    for one in own:
+        if not isinstance(one, Tcp) or not _overlap(one.host, address.host):
+            continue
+        if 0 < one.port <= address.port <= one.port + 1:
+            text = f"poe_listen: the broker itself listens on {one.port} and {one.port + 1}"
+            raise error("bad_setting", text, f"take another port, {one.port + 2} for example")
+    return address
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Return True if a port of one host is taken for the other one, too."""
+    hosts = {one, other}
+    if len(hosts) == 1 or (hosts & _ALL_HOSTS and not any(":" in host for host in hosts)):
+        return True
+    return "localhost" in hosts and is_loopback(one) and is_loopback(other)
+
+
+def _parse(url: str, key: str = "listen") -> Tcp | str:
     if url.startswith("tcp://"):
         host, _, port = url.removeprefix("tcp://").rpartition(":")
-        if not host or not port.isdigit() or int(port) > PORT_MAX:
-            raise error("bad_setting", f"listen: {url!r} has no port", "tcp://HOST:PORT, 0 to 65534")
+        if not host or not port.isdecimal() or int(port) > PORT_MAX:
+            raise error("bad_setting", f"{key}: {url!r} has no port", "tcp://HOST:PORT, 0 to 65534")
         return Tcp(host.strip("[]"), int(port))
     if url in ("ipc://", "inproc://"):
-        raise error("bad_setting", f"listen: {url!r} names nothing", "like ipc:///run/quoth/quoth")
+        raise error("bad_setting", f"{key}: {url!r} names nothing", "like ipc:///run/quoth/quoth")
     if not url.startswith(("ipc://", "inproc://")):
-        raise error("bad_setting", f"listen: {url!r}", "tcp://HOST:PORT or ipc://PATH")
+        raise error("bad_setting", f"{key}: {url!r}", "tcp://HOST:PORT or ipc://PATH")
     return url
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from quothd.config.security_keys import SecurityKeys
+from quothd.config.poe_keys import PoeKeys
 from quothlog import LogOptions
 from quothwire.batch import BATCH_BYTES_MAX
 from quothwire.config.config_key import NUMBER_MAX, Schema, Size, Span, described
@@ -38,7 +38,7 @@ _log = partial(described, "The daemon's log on stderr; an embedded broker logs a
 
 
 @dataclass(frozen=True, slots=True)
-class Config(SecurityKeys):
+class Config(PoeKeys):
     """The settings of one broker: times in seconds, sizes in bytes; 0 may stand for "no limit".
 
     `KEYS` describes each of them. A wrong value raises `RequestError` ``bad_setting``.

@@ -12,13 +12,12 @@ from quothd.access.rights import KnownClient
 from quothd.access.topic_scope import TopicScope
 from quothd.announcing.announcer import Announcer
 from quothd.connections.connection_table import ConnectionTable
+from quothd.frontend.child_processes import ChildProcesses
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Bound
 from quothd.keys.authentication import Authentication
 from quothd.metrics.disk_watch import DiskWatch
 from quothd.requests.pending_request import PendingRequest
-from quothd.service.rules_supervisor import RulesSupervisor
-from quothd.service.scrub_supervisor import Scrubber
 from quothd.topics.metadata import under_both_names
 from quothlog.producers import RESULTS_MAX
 from quothwire import VERSION, batch
@@ -51,8 +50,7 @@ class BrokerInfo:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        scrubber: Scrubber,
-        rules: RulesSupervisor,
+        processes: ChildProcesses,
         announcer: Announcer,
         authentication: Authentication,
         connections: ConnectionTable,
@@ -61,8 +59,7 @@ class BrokerInfo:
         process_id: int,
     ) -> None:
         self._dispatcher = dispatcher
-        self._scrubber = scrubber
-        self._rules = rules
+        self._processes = processes
         self._announcer = announcer
         self._authentication = authentication
         self._connections = connections
@@ -208,8 +205,7 @@ class BrokerInfo:
             **dispatcher.registry.totals(),
             **({} if self._recovery_ms is None else {"recovery_ms": self._recovery_ms}),
             **self._disk.gauges(dispatcher.config.disk_free_min),
-            **self._scrubber.counters(),
-            **self._rules.counters(),
+            **self._processes.counters(),
             **self._authentication.counters(),
             **self._connections.gauges(),
             **self._announcer.counters(),

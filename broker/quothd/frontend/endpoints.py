@@ -13,7 +13,7 @@ import ipaddress
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ from quothd.keys.authentication import Authentication
 from quothd.keys.self_test import Endpoints
 from quothd.service.ipc_access import bind_with_access
 from quothd.service.log_events import note
+from quothd.service.poe_supervisor import PoeListener, open_listener
 from quothd.threads.polling import guard_polling
 from quothlog.storage.clock import Clock
 from quothwire.errors import QuothError, error
@@ -50,10 +51,14 @@ _TRIES = 20
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The bound addresses: the URLs of the broker, tcp first, and those of the announcements on tcp."""
+    """The bound addresses: the URLs of the broker, tcp first, and those of the announcements on tcp.
+
+    poe: the address for clients of Poe, empty if there is none.
+    """
 
     urls: tuple[str, ...]
     announced: tuple[str, ...]
+    poe: str = ""
 
     @property
     def announcements(self) -> str:
@@ -78,16 +83,22 @@ class Bound:
 
 
 class Sockets(NamedTuple):
-    """A ROUTER, the publisher of the announcements, the ROUTER's monitor, and the guard of its routes."""
+    """A ROUTER, the publisher of the announcements, the ROUTER's monitor, and the guard of its routes.
+
+    poe: the socket for clients of Poe, None if there is none.
+    """
 
     router: zmq.Socket[bytes]
     publisher: Publisher
     monitor: Monitor
     bound: Bound
     guard: RouteGuard
+    poe: PoeListener | None
 
     def close(self) -> None:
         """Close the sockets, which frees their ports."""
+        if self.poe is not None:
+            self.poe.close()
         self.monitor.close()
         self.router.close(linger=0)
         self.publisher.close()
@@ -115,8 +126,9 @@ def open_sockets(
     if not guard_polling():
         note("resets_unguarded")
     publisher = open_publisher(context)
-    router = monitor = None
+    router = monitor = poe = None
     try:
+        poe = open_listener(config)
         router = context.socket(zmq.ROUTER)
         for one in (router, publisher.remote):
             one.set(zmq.LINGER, 0)
@@ -138,13 +150,17 @@ def open_sockets(
             note("routes_unguarded")
         guard = RouteGuard(following, partial(find_taken_route, router))
         bound = _bind_listen(router, publisher, config, inproc)  # now, or requests would come too early
-        return Sockets(router, publisher, monitor, bound, guard)
+        if poe is not None:
+            bound = replace(bound, poe=poe.url)
+        return Sockets(router, publisher, monitor, bound, guard, poe)
     except BaseException:
         if monitor is not None:
             monitor.close()
         if router is not None:
             router.close()
         publisher.close()
+        if poe is not None:
+            poe.close()
         raise
 
 

@@ -26,13 +26,13 @@ from quothd.connections.memory import MemoryWatch
 from quothd.connections.router import ReplyQueue, receive_messages, send_message, wait_for_input
 from quothd.datadir.catalog import Catalog
 from quothd.frontend.broker_info import BrokerInfo, counted
+from quothd.frontend.child_processes import ChildProcesses
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Sockets, bind_again
 from quothd.keys.authentication import Authentication
 from quothd.requests.pending_request import RefusedRequest, open_request
 from quothd.service.log_events import note
-from quothd.service.rules_supervisor import RULES_TOPIC, RulesSupervisor
-from quothd.service.scrub_supervisor import Scrubber
+from quothd.service.rules_supervisor import RULES_TOPIC
 from quothd.threads.executor import Executor, Shared
 from quothd.threads.outbox import Outbox
 from quothd.threads.stall_guard import StallGuard, TakenOver
@@ -88,7 +88,7 @@ class FrontEnd:
         audit: AuditTrail | None,
         memory: MemoryWatch,
     ) -> None:
-        socket, publisher, monitor, self.bound, guard = sockets
+        socket, publisher, monitor, self.bound, guard, poe = sockets
         self._access = Access(config, authentication.clients, audit)
         self.announcer = Announcer(publisher, config, clock, self._access.subscriptions_of)
         self._socket = socket
@@ -106,7 +106,6 @@ class FrontEnd:
         self._guard = StallGuard(self._serve, clock, filesystem.is_stalled)
         threads = ThreadPool("quoth-fsync"), ThreadPool("quoth-reader-0", "quoth-reader-1"), self._guard
         self._shared = Shared(config.dir, filesystem, clock, self._outbox, *threads)
-        self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
         around = guard, memory, monitor, self._counters, self._access.meet, self._take_left
         reset = partial(bind_again, socket, self.bound.urls, clock)
@@ -117,8 +116,8 @@ class FrontEnd:
         about = self._shared, self._replies.send, self.announcer.news.__setitem__, self._access
         self._dispatcher = Dispatcher(config, catalog.folders, *about)
         has_rules = partial(self._dispatcher.registry.entries.__contains__, RULES_TOPIC)
-        self._rules = RulesSupervisor(config, self.bound.urls, has_rules, authentication.rules_key)
-        parts = self._scrubber, self._rules, self.announcer, authentication, table
+        self._processes = ChildProcesses(config, self.bound.urls, has_rules, poe, authentication.own_keys)
+        parts = self._processes, self.announcer, authentication, table
         self._info = BrokerInfo(self._dispatcher, *parts, self.bound, self._counters, process_id)
 
     # -- for other threads ----------------------------------------------------------------------------------
@@ -204,9 +203,8 @@ class FrontEnd:
         more = True  # the thread that was the front end before may have left something
         while not self._is_over():
             now = monotonic()
-            self._scrubber.tick(now)
             self._info.tick(now)
-            self._rules.tick(now)
+            self._processes.tick(now)
             self._authentication.tick(now)
             self._configure()
             dues = (
@@ -302,8 +300,7 @@ class FrontEnd:
             self._dispatcher.configure(config, clients)
             if former is not None and clients is not None:
                 self.announcer.end_connections(former.changed(clients))
-            self._scrubber.configure(config)
-            self._rules.configure(config)
+            self._processes.configure(config)
             self.announcer.configure(config)
             self._wanted.popleft()  # only now: if this raises, the one who waits learns it at the end
             done.set_result(None)
@@ -356,8 +353,7 @@ class FrontEnd:
         if not at_work:  # else they may still need the shared threads
             self._shared.fsync_thread.stop(until, monotonic)
             self._shared.reader_pool.stop(until, monotonic)
-        self._rules.stop()
-        self._scrubber.stop()
+        self._processes.stop()
         if at_work:
             text = f"{_named(at_work)} still at work after {format_span(allowed)}"
             self.unsynced = self.overrun = error("timed_out", text, UNSYNCED_HINT)

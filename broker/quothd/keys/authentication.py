@@ -14,8 +14,16 @@ import zmq
 from quothd.access.clients_file import ClientTable
 from quothd.access.rights import KnownClient, Right
 from quothd.access.topic_scope import EVERYTHING
-from quothd.keys.authenticator import Authenticator, Context, DenialLog, Denied, Socket, secure
-from quothd.keys.broker_keys import RULES_CLIENT, BrokerKeys
+from quothd.keys.authenticator import (
+    Authenticator,
+    Context,
+    DenialLog,
+    Denied,
+    Socket,
+    refuse_old_versions,
+    secure,
+)
+from quothd.keys.broker_keys import POE_CLIENT, RULES_CLIENT, BrokerKeys
 from quothd.keys.self_test import Endpoints, require_denials
 from quothd.service.log_events import note
 from quothwire.errors import error
@@ -29,6 +37,9 @@ LIBZMQ_LEAST = (4, 3, 4)
 """Clients without a key can crash earlier releases, or fill their memory."""
 PAUSE_S, PAUSE_MAX_S = 1.0, 60.0
 """Pause before an authenticator that has ended is started again; it doubles."""
+OWN_RIGHTS = {RULES_CLIENT: tuple(Right), POE_CLIENT: (Right.PUBLISH, Right.READ)}
+"""The rights of the broker's own processes, on all topics. To write to those of the system takes admin, which
+no client of Poe gets."""
 
 
 class Authentication:
@@ -36,9 +47,9 @@ class Authentication:
 
     `start` and `stop` may run in another thread while there is no front end. denied: takes the key and the
     address of each denied handshake, in the authenticator's thread. revoked: takes the public keys that a
-    reload has removed, so that their connections can be ended. rules_key: the key of the process of
-    the rules, made for this run of the broker; None without keys. clients: the accepted ones, with the rules'
-    client; None without keys.
+    reload has removed, so that their connections can be ended. own_clients: the names of the broker's own
+    processes. own_keys: their keys by these names, made for this run of the broker; empty without keys.
+    clients: the accepted ones, with those of the processes; None without keys.
     """
 
     def __init__(
@@ -47,14 +58,16 @@ class Authentication:
         keys: BrokerKeys | None,
         monotonic: Callable[[], float],
         denied: Denied,
+        own_clients: Iterable[str] = (RULES_CLIENT,),
     ) -> None:
         self._context = context
         self._keys = keys
         self._monotonic = monotonic
+        self._own_clients = own_clients
         self._denials = DenialLog(denied, monotonic)
         self._authenticator = Authenticator(context, self._denials)
         self.revoked: Callable[[frozenset[str]], None] = _ignore
-        self.rules_key: Key | None = None
+        self.own_keys: dict[str, Key] = {}
         self.clients: ClientTable | None = None
         self._look_at = self._start_at = 0.0
         self._pause = PAUSE_S
@@ -87,18 +100,20 @@ class Authentication:
         if not zmq.has("curve"):
             text = f"libzmq {zmq.zmq_version()} was built without CURVE, which keys need"
             raise error("unusable_system", text, "install pyzmq from its wheel, or libzmq with libsodium")
-        pair = zmq.curve_keypair()
-        public, secret = (part.decode() for part in pair)
-        self.rules_key = Key(RULES_CLIENT, public, secret, (self._keys.server.public_key,))
+        for name in self._own_clients:
+            public, secret = (part.decode() for part in zmq.curve_keypair())
+            self.own_keys[name] = Key(name, public, secret, (self._keys.server.public_key,))
         self.replace(self._keys.clients)
         with _as_os_error("the authenticator cannot start"):
             self._authenticator.start()
 
     def secure(self, sockets: Iterable[Socket]) -> None:
-        """Let sockets require keys. Call it before they are bound."""
-        if self._keys is not None:
-            for socket in sockets:
+        """Let sockets require keys if there are any, and ZMTP 3. Call it before they are bound."""
+        for socket in sockets:
+            if self._keys is not None:
                 secure(socket, self._keys.server.secret_key)
+            else:
+                refuse_old_versions(socket)
 
     def test(self, endpoints: Endpoints) -> None:
         """Prove that bound endpoints deny an unknown key. Raises `BrokerFailure` ``unusable_system``."""
@@ -115,12 +130,15 @@ class Authentication:
 
         Returns `clients`.
         """
-        if self.rules_key is None or clients is None:
+        if not self.own_keys or clients is None:
             return self.clients
         if not clients.by_name:
             note("no_clients")
-        rules = KnownClient(RULES_CLIENT, (self.rules_key.public_key,), dict.fromkeys(Right, EVERYTHING))
-        former, self.clients = self.clients, ClientTable([*clients.by_name.values(), rules])
+        own = [
+            KnownClient(name, (key.public_key,), dict.fromkeys(OWN_RIGHTS[name], EVERYTHING))
+            for name, key in self.own_keys.items()
+        ]
+        former, self.clients = self.clients, ClientTable([*clients.by_name.values(), *own])
         self._authenticator.accept(self.clients.by_key)
         if former is not None:
             self._report_changes(former.by_key, self.clients.by_key)

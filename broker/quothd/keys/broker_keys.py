@@ -11,8 +11,9 @@ from quothd.config.config import Config
 from quothwire.errors import error
 from quothwire.security.key_file import Key, read_key
 
-RULES_CLIENT = "quoth.rules"
-"""The name of the client with which the process of the routing rules connects."""
+RULES_CLIENT, POE_CLIENT = "quoth.rules", "quoth.poe"
+"""The names of the clients with which processes of the broker connect."""
+_OWN = {RULES_CLIENT: "the process of the routing rules", POE_CLIENT: "the process of Poe's protocol"}
 
 
 class BrokerKeys(NamedTuple):
@@ -52,7 +53,8 @@ def read_clients(config: Config) -> ClientTable | None:
 
 def _read_clients(path: Path) -> ClientTable:
     found = clients_file.read_clients(path)
-    if RULES_CLIENT in found.by_name:
-        text = f"{path}: the client {RULES_CLIENT} is the process of the routing rules, which needs no entry"
-        raise error("bad_setting", text, "give the client another name")
+    for own, process in _OWN.items():
+        if own in found.by_name:
+            text = f"{path}: the client {own} is {process}, which needs no entry"
+            raise error("bad_setting", text, "give the client another name")
     return found

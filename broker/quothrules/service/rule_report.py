@@ -1,9 +1,8 @@
-"""Reports of the rules process: lines for the log, and the state of each rule set in a topic."""
+"""Reports of the rules process: the state of each rule set in a topic."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -14,11 +13,6 @@ from quothwire.errors import Conflict, NotFound
 
 STATS_BYTES, STATS_SEGMENT_BYTES = 2**20, 2**18
 """The topic keeps the last few states only."""
-
-
-def report(event: str, **fields: Any) -> None:
-    """Write an event as a line of JSON to stdout, where a broker that is the parent reads it."""
-    os.write(1, json.dumps({"event": event, **fields}).encode() + b"\n")
 
 
 def save_state(client: Client, name: str, state: Mapping[str, Any]) -> int:

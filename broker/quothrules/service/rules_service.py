@@ -12,9 +12,10 @@ from quoth.client import Client
 from quoth.timestamps import now
 from quothrules.history.rule_history import RuleHistories, RuleHistory
 from quothrules.matching.topic_patterns import RULES_TOPIC
-from quothrules.service.rule_report import STATS_BYTES, report, save_state, saved_states
+from quothrules.service.rule_report import STATS_BYTES, save_state, saved_states
 from quothrules.service.running_set import Report, RunningSet
 from quothwire.errors import NotFound, QuothError
+from quothwire.service.parent_process import report
 
 POLL_S = 1.0
 """Between two looks for topics. A change of rules is seen at once."""

@@ -28,6 +28,7 @@ def command(start_broker: StartBroker, alone: Command) -> Command:
 
 def test_a_broker_without_alarms_is_fine(command: Command) -> None:
     assert command("pub", "orders", "a").status == 0
+    eventually(lambda: "free=" in command("check").lines[0], "the broker has looked at its disk")
     found = command("check")
     assert (found.status, len(found.lines)) == (0, 1)
     text, figures = found.lines[0].split(" | ")

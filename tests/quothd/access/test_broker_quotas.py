@@ -10,11 +10,12 @@ import pytest
 
 import quoth
 from kit.broker.peers import FastPeer, code_of, refused
+from kit.clocks import HookedClock
 from kit.deadlines import eventually
 from kit.text.wording import error_of
 from quothd.access.quota import Quota
 from quothwire.protocol.group_messages import DescribeGroup, GroupFetch, GroupSettle, OpenGroup
-from quothwire.protocol.messages import CreateTopic, DeleteTopic, DescribeTopic, Fetch, UpdateTopic
+from quothwire.protocol.messages import CreateTopic, DeleteTopic, DescribeTopic, Fetch, Ping, UpdateTopic
 from quothwire.protocol.settlement import Settle, Settlement, encode_settlements
 
 FILE = """
@@ -123,29 +124,28 @@ def pipelined(peer: FastPeer) -> list[str]:
 
 
 def test_waits_of_a_client_are_limited_and_end_in_every_way(known: Callable[..., Any]) -> None:
-    broker = known(limited(waits=2))
+    clock = HookedClock()
+    broker = known(limited(waits=2), clock=clock)
     peer, other = broker.fast("alice"), broker.fast("bob")
     newest = other.publish("t", [b"x"]).last
-
-    def wait(milliseconds: int) -> list[int]:
-        return [peer.send(Fetch(after=newest, wait_ms=milliseconds), "t") for _ in range(3)]
-
     for end in ("a publish", "time", "a deletion"):
-        asked = wait(50 if end == "time" else 60_000)
+        waiting = Fetch(after=newest, wait_ms=60_000)
+        asked = [peer.send(waiting, "t") for _ in range(3)]
         assert code_of(peer.answer_to(asked[2])) == "busy"
         assert used(broker, Quota.WAITS) == 2
-        held = other.send(Fetch(after=newest, wait_ms=60_000), "t")
+        held = other.send(waiting, "t")
         if end == "a publish":
-            newest_now = other.publish("t", [b"x"]).last
-        elif end == "a deletion":
+            newest = other.publish("t", [b"x"]).last
+        elif end == "time":
+            other.call(Ping())  # the fetch before it waits
+            clock.ahead += 61.0
+            other.call(Ping())  # the broker looks at the clock
+        else:
             peer.call(DeleteTopic(), "t")
         codes = [code_of(one) for one in peer.answers_to(asked[:2])]
         assert codes == (["unknown_topic"] * 2 if end == "a deletion" else ["", ""])
         assert used(broker, Quota.WAITS) == 0
-        if end == "a publish":
-            newest = newest_now
-        if end != "time":
-            other.answer_to(held)
+        other.answer_to(held)
 
 
 def test_dead_letter_topics_count_for_the_client_whose_topic_they_come_from(
@@ -238,7 +238,7 @@ def test_a_program_beyond_the_quota_of_connections_gets_an_error(known: Callable
 
 def test_a_status_shows_quotas_and_what_is_used_of_them(known: Callable[..., Any]) -> None:
     """Of all clients for an operator, as many as asked for; of itself for any other client."""
-    broker = known(limited(topics=3, connections=2))
+    broker = known(limited(topics=3, connections=2), check_interval=600.0, worker_timeout=600.0)
     alice, bob = broker.fast("alice"), broker.fast("bob")
     alice.publish("t", [b"x"])
     bob.publish("u", [b"x"])

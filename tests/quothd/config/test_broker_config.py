@@ -43,6 +43,7 @@ SAMPLES: dict[str, tuple[str, Any, str, Any, str, Any]] = {
     "clients": ('"/a.toml"', "/a.toml", "b.toml", "b.toml", "/c.toml", "/c.toml"),
     "ipc_mode": ('"0660"', 0o660, "0666", 0o666, "600", 0o600),
     "ipc_group": ('"users"', "users", "7", "7", "", ""),
+    "poe_listen": ('"tcp://a:1"', "tcp://a:1", "tcp://b:2", "tcp://b:2", "", ""),
     "umask": ('"0027"', 0o027, "0007", 0o007, "0o22", 0o022),
 }
 FLOATS = ("4", 4.0, "5.5", 5.5, "6e1", 60.0)
@@ -158,6 +159,30 @@ def test_keys_of_a_table_may_be_above_the_tables_and_others_have_to_be_there(fil
         file.write_text(text)
         assert f"{file}" in error_of(partial(load, {}, {}, file)).text
         assert problem in error_of(partial(load, {}, {}, file)).text
+
+
+def test_a_table_has_its_keys_without_its_name_also_those_that_exist_above_it(file: Path) -> None:
+    """`listen` in [poe] is `poe_listen`; without the table `listen` is another key."""
+    poe = "tcp://127.0.0.1:5557"
+    for text in (f'[poe]\nlisten = "{poe}"\n', f'poe = {{listen = "{poe}"}}\n', f'poe_listen = "{poe}"\n'):
+        file.write_text(f'listen = "ipc:///run/x"\n{text}')
+        found = read({}, {}, file)
+        assert (found.config.listen, found.config.poe_listen) == (("ipc:///run/x",), poe)
+        assert set(found.origins) == {"listen", "poe_listen"}
+    file.write_text(f'listen = "ipc:///run/x"\n[poe]\nlisten = "{poe}"\n')
+    assert read({}, {}, file).origin("poe_listen") == f"{file}:3"
+    assert load({}, {"QUOTH_POE_LISTEN": poe}).poe_listen == poe
+    for text, problem in (
+        ("[poe]\nlisten = 7\n", ":2: poe_listen cannot be 7"),
+        ('[poe]\nlisen = "a"\n', ":2: there is no key 'lisen'"),
+        ('[poe]\nhost = "a"\n', ":2: host is not in the table [poe]"),
+        ('poe_listen = "a"\n[poe]\nlisten = "a"\n', "poe_listen is there twice, also in [poe]"),
+        ('[poe]\npoe_listen = "a"\nlisten = "a"\n', "poe_listen is there twice, also in [poe]"),
+    ):
+        file.write_text(text)
+        assert problem in error_of(partial(load, {}, {}, file)).text
+    file.write_text('[poe]\nlisen = "a"\n')
+    assert error_of(partial(load, {}, {}, file)).hint == "did you mean listen?"
 
 
 QUANTITIES: list[tuple[str, Any, Any]] = [
@@ -307,22 +332,22 @@ def test_the_limits_of_the_protocol_are_the_defaults() -> None:
             amount = float(cells[2].replace(",", "")) * units[cells[3]]
             told |= dict.fromkeys(re.findall(r"`(\w+)`", cells[1] + cells[4]), amount)
     told = {key: amount for key, amount in told.items() if key in KEYS}
-    assert len(told) == 27
+    assert len(told) == 29
     assert {key: KEYS[key].default for key in told} == told
 
 
 def test_the_example_is_the_one_that_the_code_makes_holds_every_key_once_and_sets_none() -> None:
     assert EXAMPLE.read_text() == template.text(), "quoth config example > systemd/quothd.toml"
-    assert [line[1:].partition(" ")[0] for line in COMMENTED] == list(KEYS)
+    assert [line[1:].partition(" ")[0] for line in COMMENTED] == [key.name_in_table for key in KEYS.values()]
     assert load({}, {}, EXAMPLE) == Config()
 
 
 def test_a_line_of_the_example_that_is_no_comment_sets_the_default(file: Path) -> None:
-    for line in COMMENTED:
+    for line, name in zip(COMMENTED, KEYS, strict=True):
         file.write_text(template.text().replace(f"\n{line}\n", f"\n{line[1:]}\n"))
         found = read({}, {}, file)
         assert found.config == Config()
-        assert list(found.origins) == [line[1:].partition(" ")[0]]
+        assert list(found.origins) == [name]
 
 
 def test_every_key_is_an_option_with_its_help_and_its_reason() -> None:

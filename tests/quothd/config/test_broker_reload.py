@@ -55,7 +55,7 @@ ANOTHER: dict[str, object] = {
     "dir": "elsewhere", "host": "::1", "port": 7, "listen": ("ipc:///tmp/quoth-nowhere",), "insecure": True,
     "auto_create": False, "durability": "synced", "log_level": "debug", "log_format": "json",
     "retention": "until_acked", "rules": False, "memory_max": 2**40, "connections_max": 77, "audit": False,
-    "ipc_mode": 0o660, "ipc_group": "0", "umask": 0o027,
+    "ipc_mode": 0o660, "ipc_group": "0", "umask": 0o027, "poe_listen": "tcp://127.0.0.1:7",
 }  # fmt: skip
 
 
@@ -298,7 +298,7 @@ def _is_handed_on(name: str, value: Any) -> Callable[[Reloaded], None]:
     def act(it: Reloaded) -> None:
         it.set(**{name: value})
         front_end: Any = it.broker._front_end
-        for config in (front_end._dispatcher.config, front_end._scrubber._config):
+        for config in (front_end._dispatcher.config, front_end._processes.scrubber._config):
             assert getattr(config, name) == value
 
     return act

@@ -21,8 +21,8 @@ from quothd.access.access import Access
 from quothd.config.config import Config
 from quothd.connections.connection import unwatched
 from quothd.datadir import catalog
-from quothd.frontend.registry import TABLE, State, Transition, follow
 from quothd.frontend.schedule import PendingFetches
+from quothd.frontend.topic_states import TABLE, State, Transition, follow
 from quothd.requests.pending_request import PendingRequest, Responder
 from quothd.topics.failures import as_error, broken_off
 from quothlog.datadir import topic_file, topic_folder
@@ -31,7 +31,7 @@ from quothlog.datadir.topic_folder import TopicFolder
 from quothlog.storage.filesystem import NotDurable, PosixFileSystem
 from quothwire.errors import error
 from quothwire.protocol.messages import Operation
-from quothwire.settings import TopicSettings
+from quothwire.settings import Durability, TopicSettings
 from quothwire.topic import TOPIC_BYTES_MAX
 
 # -- the states of a topic --------------------------------------------------------------------------------
@@ -65,14 +65,15 @@ def reached_from(start: State) -> set[State]:
 
 MOST = 100_000
 """Fetches that may wait."""
+LEVELS: tuple[Durability | None, ...] = (None, "synced")
+"""What a fetch waits for: anything that its topic shows, or a synced record."""
 
 # -- pending fetches ----------------------------------------------------------------------------------------
 
 
-def fetch(topic: str, after: int, deadline: float) -> PendingRequest:
-    return PendingRequest(
-        cast(Responder, None), Operation.FETCH, topic, 0, unwatched(), after=after, deadline=deadline
-    )
+def fetch(topic: str, after: int, deadline: float, durability: Durability | None = None) -> PendingRequest:
+    places = cast(Responder, None), Operation.FETCH, topic, 0, unwatched()
+    return PendingRequest(*places, after=after, deadline=deadline, durability=durability)
 
 
 def test_pending_fetches_are_taken_once_in_order(rng: random.Random) -> None:
@@ -83,15 +84,18 @@ def test_pending_fetches_are_taken_once_in_order(rng: random.Random) -> None:
         topic = rng.choice("abc")
         match rng.randrange(6):
             case 0 | 1 | 2:
-                model.append(fetch(topic, rng.randrange(20), now + rng.choice((0.0, 5.0, 50.0, 5_000.0))))
+                deadline, level = now + rng.choice((0.0, 5.0, 50.0, 5_000.0)), rng.choice(LEVELS)
+                model.append(fetch(topic, rng.randrange(20), deadline, level))
                 pending.add(model[-1], Config())
                 continue
             case 3:
-                newest, most = rng.randrange(20), rng.choice((0, 1, 5, 1_000))
-                behind = [one for one in model if one.topic == topic and one.after < newest]
-                expected = sorted(behind, key=lambda one: one.after)[:most]
-                found = pending.take_ready(topic, newest, most)
-                assert found == expected
+                ends, most = (rng.randrange(20), rng.randrange(20)), rng.choice((0, 1, 5, 1_000))
+                expected = []
+                for level, end in zip(LEVELS, ends, strict=True):
+                    mine = [one for one in model if (one.topic, one.durability) == (topic, level)]
+                    expected += sorted((one for one in mine if one.after < end), key=lambda one: one.after)
+                found = pending.take_ready(topic, *ends, most)
+                assert found == expected[:most]
             case 4:
                 now += rng.random() * 10
                 expected = [one for one in model if one.deadline <= now]
@@ -116,7 +120,7 @@ def test_taken_fetches_leave_no_memory_behind() -> None:
     pending.add(fetch("t", 2**50, 1e9), Config())
     for i in range(10_000):
         pending.add(fetch("t", i, 1e9), Config())
-        assert len(pending.take_ready("t", i + 1, 10)) == 1
+        assert len(pending.take_ready("t", i + 1, 0, 10)) == 1
     assert len(pending._deadlines._rows) < 100
     assert len(pending._by_topic["t"]._rows) < 100
     for one in pending.take_all("t"):
@@ -133,7 +137,7 @@ def test_the_cost_of_a_publish_does_not_grow_with_fetches_behind_it() -> None:
     looked = Looked(rows)
     pending._by_topic["t"]._rows = looked
     for i in range(1_000):
-        assert pending.take_ready("t", i, 10) == []
+        assert pending.take_ready("t", i, i, 10) == []
     assert looked.times <= 3_000
 
 

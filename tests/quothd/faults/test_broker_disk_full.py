@@ -17,7 +17,7 @@ import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers, code_of, found_in, hibernate, refused
 from kit.deadlines import eventually
-from kit.disk.logs import encoded
+from kit.disk.logs import encoded, made_since
 from kit.disk.small_disks import KINDS, DiskKind, SmallDisk, mounted
 from kit.machine.processes import descriptors_left, file_bytes, listing, needs_prlimit
 from kit.scale import LONG
@@ -129,7 +129,7 @@ def test_a_full_disk_refuses_writes_alone_until_there_is_room(
 
 def check_errors(place: BrokerOnDisk) -> None:
     """Check that what needs room is refused, with the bytes that it needs, and leaves nothing."""
-    fast, before = place.fast, {*listing(place.broker.topics_directory)}
+    fast, before = place.fast, listing(place.broker.topics_directory)
     settings = fast.describe("big").settings
     for topic in ("big", "new"):
         problem = fast.request(Publish(), topic, encoded([b"x" * 10_000])).reply
@@ -147,8 +147,7 @@ def check_errors(place: BrokerOnDisk) -> None:
             fast.call(UpdateTopic({"max_bytes": 10**9}), "big")
         assert fast.describe("big").settings == settings
     assert fast.call(ListTopics()).names == ["big", "other"]
-    made = {*listing(place.broker.topics_directory)} - before
-    assert [name for name in made if not name.endswith(".idx")] == [], "an index belongs to hibernation"
+    assert made_since(place.broker.topics_directory, before) == []
 
 
 # -- limits of the process ----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from kit.broker.memory_broker import MemoryBroker
 from kit.broker.open_topic import pending, reply_in
 from kit.disk.logs import encoded
 from kit.scale import times
-from quothd.frontend.registry import State
+from quothd.frontend.topic_states import State
 from quothd.requests.pending_request import PendingRequest
 from quothwire.protocol.group_messages import (
     DescribeGroup,

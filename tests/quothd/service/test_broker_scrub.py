@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kit.broker.brokers import StartBroker
 from kit.broker.peers import FastPeer, Peers
-from kit.deadlines import eventually
+from kit.deadlines import becomes, eventually
 from kit.disk.damage import flip, truncate
 from kit.disk.logs import segments
 from kit.machine.processes import children, needs_proc, runs
@@ -44,8 +44,11 @@ def test_a_round_finds_a_damaged_segment_and_counts_its_records(
     assert (counted(fast, "scrub_damages"), counted(fast, "scrub_missing_records")) == (0, 0)
     path = segments(broker.folder("b"))[1]
     flip(path, 500)
-    eventually(lambda: counted(fast, "scrub_damages") == 1, "the damage is found")
-    assert counted(fast, "scrub_missing_records") == 10
+    becomes(
+        lambda: (counted(fast, "scrub_damages"), counted(fast, "scrub_missing_records")),
+        (1, 10),
+        "the damage is found",
+    )
     line = broker.wait_for("event=damage_found")
     assert f"file={path} " in line
     assert " records=10 ordinal=10 " in line

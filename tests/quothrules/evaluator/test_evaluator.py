@@ -16,7 +16,7 @@ import pytest
 
 from kit.deadlines import eventually
 from kit.machine.processes import needs_proc, runs
-from kit.rules import POINTER, SECOND, record, rules_of
+from kit.rules import CATASTROPHE, POINTER, SECOND, record, rules_of
 from quoth import Message
 from quothrules.evaluation.outcome import RoutedRecord, RuleOutcome, Step
 from quothrules.evaluator import frames
@@ -24,10 +24,9 @@ from quothrules.evaluator.evaluator import Evaluator
 from quothrules.failure import RuleFailure
 from quothwire.errors import Disconnected, RequestError
 
-CATASTROPHE = b"a" * 60 + b"!"
-"""Takes a backtracking search longer than the age of the universe."""
+BRIEF = 'deadline = "2s"'
+"""Of rules that the search ends. All others have time enough for a busy machine."""
 RULES = """
-deadline = "200ms"
 [[rule]]
 name = "fails"
 to = "b-{headers[none]}"
@@ -98,7 +97,7 @@ def test_a_failure_ends_the_row() -> None:
 @needs_proc
 def test_a_catastrophic_expression_is_ended_by_the_deadline() -> None:
     """The process is killed and started again; the records before it have their outcomes."""
-    with Evaluator(rules_of(RULES)) as evaluator:
+    with Evaluator(rules_of(BRIEF + RULES)) as evaluator:
         evaluator.start()
         assert evaluator._process is not None
         first = evaluator._process.pid
@@ -106,7 +105,7 @@ def test_a_catastrophic_expression_is_ended_by_the_deadline() -> None:
         outcomes, failure = evaluator.evaluate([*numbered(2), record(CATASTROPHE), *numbered(1)], POINTER)
         assert time.monotonic() - began < 30
         assert len(outcomes) == 2
-        assert reason(failure) == "rule 'catastrophe': it took longer than 0.2 s and was ended"
+        assert reason(failure) == "rule 'catastrophe': it took longer than 2 s and was ended"
         assert evaluator.killed == 1
         assert not runs(first)
         outcomes, failure = evaluator.evaluate(numbered(1), POINTER)
@@ -169,7 +168,6 @@ def test_a_function_that_cannot_be_called(name: str, problem: str) -> None:
 # -- keys of the past ---------------------------------------------------------------------------------------
 
 ONCE = """
-deadline = "200ms"
 [[rule]]
 name = "catastrophe"
 to = "b"
@@ -215,7 +213,7 @@ def test_a_process_learns_the_keys_of_the_past() -> None:
 def test_a_new_process_learns_again() -> None:
     """Also what the one before it had evaluated, and not the record that was its end."""
     past = Past([at(0), at(1, b"a", CATASTROPHE), at(2, b"c")])
-    with Evaluator(rules_of(ONCE), past) as evaluator:
+    with Evaluator(rules_of(BRIEF + ONCE), past) as evaluator:
         assert fates(evaluator, at(3, b"c")) == ["duplicate"]
         assert evaluator.killed == 1, "by the second record of the past"
         past.messages.append(at(3, b"d"))
@@ -260,7 +258,7 @@ def stop() -> None:
 
 
 def test_time_is_given_to_others_while_a_record_takes_long() -> None:
-    with Evaluator(rules_of(RULES.replace("200ms", "60s"))) as evaluator:
+    with Evaluator(rules_of(RULES)) as evaluator:
         evaluator.start()
         with pytest.raises(Stop):
             evaluator.evaluate([record(CATASTROPHE)], POINTER, keep=stop)
@@ -275,7 +273,7 @@ def test_time_is_given_to_others_while_another_call_takes_long() -> None:
         if kept.is_set():
             raise Stop
 
-    with Evaluator(rules_of(RULES.replace("200ms", "60s"))) as evaluator, ThreadPoolExecutor() as threads:
+    with Evaluator(rules_of(RULES)) as evaluator, ThreadPoolExecutor() as threads:
         evaluator.start()
         first = threads.submit(evaluator.evaluate, [record(CATASTROPHE)], POINTER, keep=stop_once_kept)
         eventually(evaluator._lock.locked, "the first call has begun")
@@ -292,15 +290,21 @@ def test_the_process_ends_with_its_parent(is_busy: bool) -> None:
     """At once if it waits; by its alarm in the middle of an expression."""
     code = f"""
 import sys
+from dataclasses import replace
 from kit.rules import POINTER, record, rules_of
 from quothrules.evaluator.evaluator import Evaluator
-evaluator = Evaluator(rules_of({RULES!r}))
+from quothrules.evaluator.evaluator_process import GRACE_S
+evaluator = Evaluator(replace(rules_of({RULES!r}), deadline=0.2 - GRACE_S))
 evaluator.start()
-print(evaluator._process.pid, flush=True)
+
+def wait(*_):
+    print(evaluator._process.pid, flush=True)
+    sys.stdin.read()
+
 if {is_busy}:
-    evaluator._receive = lambda *_: sys.stdin.read()
+    evaluator._receive = wait
     evaluator.evaluate([record({CATASTROPHE!r})], POINTER)
-sys.stdin.read()
+wait()
 """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
@@ -308,7 +312,7 @@ sys.stdin.read()
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        assert runs(child)
+        assert is_busy or runs(child), "its alarm may have come"
         os.kill(parent.pid, signal.SIGKILL)
     eventually(lambda: not runs(child), "the process of the rules has ended")
 

@@ -12,6 +12,7 @@ import pytest
 import quoth
 from kit.broker.proxies import Meddler
 from kit.clocks import DAY, ManualClock
+from kit.deadlines import DEADLINE_S
 from quoth import Client
 from quothd import Broker
 from quothrules.evaluation.outcome import RoutedRecord
@@ -149,6 +150,7 @@ def test_an_outage_leaves_what_is_not_done(
             publisher.publish(made)
         assert not any(one.is_done for one in made)
         meddler.on_reply = lambda *_: False
+        impeded.timeout = DEADLINE_S
         publisher.publish(made)
         assert publisher.stored_before == 1, "the first of a producer goes alone"
     assert values(client, topic) == [*range(1, 11)]

@@ -74,7 +74,7 @@ def groups(client: Client, topic: str) -> list[str]:
 
 
 def file(target: str, topics: str = "orders.*") -> str:
-    return f'topics = ["{topics}"]\n[[rule]]\nname = "copy"\nto = "{target}"'
+    return f'topics = ["{topics}"]\ndeadline = "60s"\n[[rule]]\nname = "copy"\nto = "{target}"'
 
 
 def test_rule_sets_are_added_changed_and_removed_at_run_time(

@@ -111,6 +111,7 @@ def test_alerts_and_the_dashboard_ask_for_metrics_that_are_there(observed: Obser
         with pytest.raises(quoth.NotFound):
             client.topic("absent")
     shows(web, 2, "group_lag_records", topic="orders", group="billing")
+    shows(web, 1, "errors_total", code="unknown_topic")
     eventually(lambda: value(web, "disk_level") is not None, "the broker has looked at its disk")
     there = {name for name, _ in series_of(scrape(web))} | {f"{PREFIX}alarms"}
     queries = [query for panel in (*FIGURES, *CHARTS) for query, _ in panel.queries]

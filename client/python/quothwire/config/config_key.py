@@ -31,7 +31,8 @@ class ConfigKey(NamedTuple):
     group: its title in the example file. help: what it sets; a number is printed and read with its unit. why:
     the reason for its default. live: a reload applies it. least: the smallest number. choices: the permitted
     texts, empty if any will do. infinity: the number that ``infinity`` stands for, None if there is none.
-    table: that of the file which has this key, "" if it is in none.
+    table: that of the file which has this key, "" if it is in none. A name that begins with that of its table
+    is written without it there: ``poe_idle`` is ``idle`` in ``[poe]``.
     """
 
     name: str
@@ -45,6 +46,11 @@ class ConfigKey(NamedTuple):
     choices: tuple[str, ...] = ()
     infinity: int | float | None = None
     table: str = ""
+
+    @property
+    def name_in_table(self) -> str:
+        """The name by which its table has the key."""
+        return self.name.removeprefix(f"{self.table}_") if self.table else self.name
 
     @property
     def option(self) -> str:
@@ -127,6 +133,11 @@ class Schema(Generic[C]):
     def variable(self, key: str) -> str:
         """Return the variable of a key."""
         return self.prefix + key.upper()
+
+    def name_in(self, table: str, written: str) -> str:
+        """Return the name of the key that is written so in a table; table: "" for above all of them."""
+        key = self.keys.get(f"{table}_{written}")
+        return written if key is None or key.table != table else key.name
 
     def differing(self, one: C, other: C) -> tuple[str, ...]:
         """Return the names of the keys whose values differ between two configurations."""

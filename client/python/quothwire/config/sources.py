@@ -42,7 +42,7 @@ class Sourced(Generic[C]):
 
 
 class _GivenValue(NamedTuple):
-    """A value from a source. name: the key as the source has it.
+    """A value from a source. name: the key, or as the source has it if there is no such key.
 
     table: that of the file which it is in, "" for none. is_decimal: it is a number as people write it.
     folder: where relative paths of files begin; None: in the working directory. may_be_empty: an empty path
@@ -100,11 +100,12 @@ def _from_file(schema: Schema[Any], file: Path) -> Iterator[_GivenValue]:
     for name, value in content.items():
         table = name if name in schema.tables and isinstance(value, dict) else ""
         for inner, one in value.items() if table else [(name, value)]:
-            if table and inner in content:
-                raise error("bad_setting", f"{file}: {inner} is there twice, also in [{table}]", "remove one")
-            origin = f"{file}{_line_of(inner, text)}"
+            key = schema.name_in(table, inner)
+            if table and (key in content or (key != inner and key in value)):
+                raise error("bad_setting", f"{file}: {key} is there twice, also in [{table}]", "remove one")
+            origin = f"{file}{_line_of(inner, text, table)}"
             is_decimal = isinstance(one, int)
-            yield _GivenValue(inner, one, origin, table, is_decimal, file.parent, may_be_empty=True)
+            yield _GivenValue(key, one, origin, table, is_decimal, file.parent, may_be_empty=True)
 
 
 def _text_of(file: Path) -> str:
@@ -118,9 +119,14 @@ def _text_of(file: Path) -> str:
         raise error("bad_setting", f"{file}:{line}: a byte that is not UTF-8", "TOML is UTF-8") from None
 
 
-def _line_of(name: str, text: str) -> str:
-    """Find the line of a key; returns ":LINE", or "" if the way it is written hides it."""
-    written = re.search(rf"""^[ \t]*(?:\[ *)?["']?{re.escape(name)}["']?[ \t]*[=.\]]""", text, re.MULTILINE)
+def _line_of(name: str, text: str, table: str) -> str:
+    """Find the line of a key; returns ":LINE", or "" if the way it is written hides it.
+
+    table: that of the key, "" for none: a key of another place may have the same name.
+    """
+    header = table and re.search(rf"""^[ \t]*\[ *["']?{re.escape(table)}["']? *\]""", text, re.MULTILINE)
+    key = re.compile(rf"""^[ \t]*(?:\[ *)?["']?{re.escape(name)}["']?[ \t]*[=.\]]""", re.MULTILINE)
+    written = key.search(text, header.end() if header else 0)
     return f":{text.count(chr(10), 0, written.start()) + 1}" if written else ""
 
 
@@ -136,7 +142,9 @@ def _from_environment(schema: Schema[Any], environment: Mapping[str, str]) -> It
 
 def _key_of(schema: Schema[Any], given: _GivenValue) -> ConfigKey:
     if given.name not in schema.keys:
-        near = nearest(given.name, [*schema.keys, *(f"[{table}]" for table in schema.tables)])
+        in_table = [key.name_in_table for key in schema.keys.values() if key.table == given.table]
+        tables = [f"[{table}]" for table in schema.tables]
+        near = nearest(given.name, [*in_table, *schema.keys, *tables])
         hint = f"did you mean {near}?" if near else f"one of {', '.join(schema.keys)}"
         raise error("bad_setting", f"{given.origin}: there is no key {given.name!r}", hint)
     return schema.keys[given.name]

@@ -23,7 +23,7 @@ def text(schema: Schema[Any], head: str) -> str:
         if table:
             lines += [f"[{table}]", ""]
         for key in keys:
-            lines += [*_prose(key), f"#{key.name} = {toml(key, key.default)}", ""]
+            lines += [*_prose(key), f"#{key.name_in_table} = {toml(key, key.default)}", ""]
     return "\n".join(lines)
 
 

@@ -42,7 +42,10 @@ def hot_path() -> Finding:
     found = implementation()
     if found == "C":
         return ok("hot path", "compiled, in C")
-    hint = "a C compiler when Quoth is installed makes it several times as fast"
+    hint = (
+        "a C compiler when Quoth is installed makes it several times as fast, and on Linux keeps clients "
+        "that are killed from ending the broker"
+    )
     return warn("hot path", f"in {found}", hint)
 
 

@@ -21,7 +21,7 @@ COUNTERS = {
     "handshakes_failed": "handshakes failed",
     "accepts_failed": "not accepted for want of descriptors or memory",
     "subscriptions": "subscriptions to announcements",
-    "subscribers_closed": "closed for too many subscriptions",
+    "subscribers_closed": "connections of subscribers closed",
     "waits": "fetches that wait",
     "replies_dropped": "replies dropped",
     "malformed_requests": "malformed requests",

@@ -1,0 +1,1 @@
+"""Poe's TCP protocol: `protocol` has its bytes, `server` the connections, `topics` the calls of a client."""
