@@ -60,7 +60,11 @@ COMMANDS = {
         ("top", "commands.broker.top", "Watch the broker and its busiest topics, until Ctrl-C."),
         ("ctx", "commands.about.ctx", "Name brokers, and choose the one that commands ask."),
         ("key", "commands.about.key", "Make the keys of clients and of a broker, and show them."),
-        ("log", "commands.files.log", "Look at a log's files, with or without a broker; repair them."),
+        (
+            "log",
+            "commands.files.log",
+            "Look at a log's files, repair, import and export them.",
+        ),
         ("backup", "commands.files.backup", "Copy topics, as they are now or were at a time, into a folder."),
         ("restore", "commands.files.backup", "Put topics of a backup into the data directory of a broker."),
         ("generate", "commands.about.generate", "Write files for Prometheus and Grafana."),

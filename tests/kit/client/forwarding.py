@@ -24,9 +24,9 @@ class Forwarding:
         """Forward the log until its end; returns the outcome of the command."""
         return self.command("forward", str(self.log), url or self.client.url, "--once", *options)
 
-    def count(self, *options: str) -> int:
+    def count(self, *options: str, url: str = "") -> int:
         """Forward the log until its end, silently; returns the number of records that were sent."""
-        result = self(*options, "--format", "raw")
+        result = self(*options, "--format", "raw", url=url)
         assert (result.status, result.err) == (0, ""), result
         return int(result.out)
 

@@ -34,7 +34,7 @@ from kit.machine.networks import OF_ITS_OWN, Network
 from quoth import Client, Cursor, Message, QuothError
 from quoth.forward.forwarder import Forwarder
 from quoth.forward.source import ForwarderSource, StoredSource
-from quothcli.commands.records.forward import log_source
+from quothcli.commands.records.forwarding import log_source
 from quothlog import Log
 
 OF_A_NETWORK = ("cut", "gone")

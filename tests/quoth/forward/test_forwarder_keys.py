@@ -10,7 +10,7 @@ from kit.client.records import values
 from quoth import Client, QuothError, connect
 from quoth.forward.forwarder import Forwarder
 from quoth.forward.source import ForwardingProgress, LostRecords, StoredSource
-from quothcli.commands.records.forward import log_source
+from quothcli.commands.records.forwarding import log_source
 from quothlog import Log
 
 

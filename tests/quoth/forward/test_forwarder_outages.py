@@ -22,7 +22,7 @@ from quoth.core.adaptive_timeout import (
 )
 from quoth.forward.forwarder import Forwarder
 from quoth.forward.source import ForwardingProgress, LostRecords, StoredSource
-from quothcli.commands.records.forward import log_source
+from quothcli.commands.records.forwarding import log_source
 from quothlog import Log
 from quothwire.errors import error
 from quothwire.protocol.binary_codec import Call

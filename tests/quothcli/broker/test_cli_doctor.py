@@ -14,7 +14,7 @@ import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.deadlines import DEADLINE_S, eventually
-from kit.machine.commands import Command, Ended
+from kit.machine.commands import PATIENT_DOCTOR, Command, Ended
 from kit.machine.ports import free_port
 from kit.machine.processes import listing, needs_proc
 from kit.memory_groups import memory_group, needs_memory_group
@@ -26,8 +26,6 @@ from quothcli.commands.doctor import directory, limits, probe
 from quothd.config.config import Config
 
 DAMAGE = b"half a batch"
-PATIENT = "from quothcli.commands.doctor import broker; broker.ANSWER_S = 20.0"
-"""A busy machine may need longer to greet at a port than a person waits for that."""
 
 
 def found(told: Ended) -> dict[str, Any]:
@@ -37,13 +35,13 @@ def found(told: Ended) -> dict[str, Any]:
 
 def doctor(command: Command, *words: str, **options: Any) -> tuple[int, dict[str, Any]]:
     """Run the doctor; returns its exit status and the findings by the name of their check."""
-    result = command("doctor", *words, "--format", "json", **options)
+    result = command.prepared(PATIENT_DOCTOR)("doctor", *words, "--format", "json", **options)
     return result.status, found(result)
 
 
 def test_broker_and_its_directory_are_checked(quoth: Command, broker: BrokerProcess) -> None:
     assert quoth("pub", "t", "x").status == 0
-    result = quoth.prepared(PATIENT)("doctor", "--format", "json")
+    result = quoth.prepared(PATIENT_DOCTOR)("doctor", "--format", "json")
     assert result.status == 0, result
     assert sorted(os.listdir(broker.directory)) == ["lock", "topics"]
     findings = found(result)
@@ -59,8 +57,9 @@ def test_broker_and_its_directory_are_checked(quoth: Command, broker: BrokerProc
 
 
 def test_every_finding_is_a_line_with_an_advice(quoth: Command, tmp_path: Path) -> None:
-    result = quoth("doctor", str(tmp_path))
-    objects = quoth("doctor", str(tmp_path), "--format", "json").objects
+    patient = quoth.prepared(PATIENT_DOCTOR)
+    result = patient("doctor", str(tmp_path))
+    objects = patient("doctor", str(tmp_path), "--format", "json").objects
     for line, one in zip(result.lines, objects, strict=True):
         assert re.match(rf"(ok|warn|fail) +{one['check']} ", line), line
     assert all(one["advice"] for one in objects if one["verdict"] != "ok")
@@ -150,8 +149,7 @@ def test_descriptors_are_those_of_the_broker(alone: Command, start_broker: Start
     """The command itself may have more."""
     few = (200, 200)
     broker = start_broker(popen={"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, few)})
-    result = alone("doctor", "--url", broker.url, "--format", "json")
-    finding = found(result)["descriptors"]
+    finding = doctor(alone, "--url", broker.url)[1]["descriptors"]
     assert finding["verdict"] == "warn"
     assert f"process {broker.pid} may open 200 files" in finding["text"]
     assert "20 of 256" in finding["text"]
@@ -236,7 +234,8 @@ def test_probes_of_several_doctors_measure_each_step_and_remove_their_topics(
     alone: Command, start_broker: StartBroker
 ) -> None:
     broker = start_broker(auto_create=False)
-    doctors = [alone.start("doctor", "--url", broker.url, "--format", "json") for _ in range(3)]
+    patient = alone.prepared(PATIENT_DOCTOR)
+    doctors = [patient.start("doctor", "--url", broker.url, "--format", "json") for _ in range(3)]
     for one in doctors:
         result = one.end()
         (finding,) = publish_findings(result)
@@ -252,15 +251,16 @@ def test_broker_that_cannot_store_a_record_is_a_failure_and_one_without_room_for
 ) -> None:
     """A broker that has started and answers."""
     broker = start_broker(topics_max=1)
+    patient = alone.prepared(PATIENT_DOCTOR)
     assert alone("pub", "t", "x", "--url", broker.url).status == 0
-    result = alone("doctor", "--url", broker.url, "--format", "json")
+    result = patient("doctor", "--url", broker.url, "--format", "json")
     (finding,) = publish_findings(result)
     assert (result.status, finding["verdict"], "topics_max" in finding["text"]) == (0, "warn", True)
     assert alone("topic", "rm", "t", "--yes", "--url", broker.url).status == 0
     topics = broker.topics_directory
     topics.rename(topics.with_name("elsewhere"))
     topics.touch()
-    result = alone("doctor", "--url", broker.url, "--format", "json")
+    result = patient("doctor", "--url", broker.url, "--format", "json")
     (finding,) = publish_findings(result)
     assert (result.status, finding["verdict"], f"{topics}" in finding["text"]) == (1, "fail", True)
     assert "hidden by a sandbox" in finding["advice"]
@@ -282,7 +282,7 @@ def test_topic_of_a_killed_doctor_is_removed_by_a_later_one(
         client.publish(young, probe.VALUE)
         client.publish(strange, [probe.VALUE, b"of another program"])
         client.publish(other, probe.VALUE)
-        result = alone("doctor", "--url", broker.url, "--format", "json")
+        result = alone.prepared(PATIENT_DOCTOR)("doctor", "--url", broker.url, "--format", "json")
         assert sorted(client.topics()) == sorted([young, strange, other])
     findings = publish_findings(result)
     assert [one["verdict"] for one in findings] == ["warn", "ok"]

@@ -7,16 +7,14 @@ from typing import Any
 
 from kit.broker.brokers import StartBroker
 from kit.keys import KeyFiles
-from kit.machine.commands import Command
+from kit.machine.commands import PATIENT_DOCTOR, Command
 from kit.machine.ports import free_port
 from kit.machine.processes import needs_proc
-
-PATIENT = "from quothcli.commands.doctor import broker; broker.ANSWER_S = 20.0"
 
 
 def finding(quoth: Command, *words: str, **options: Any) -> tuple[int, dict[str, Any]]:
     """Run the doctor; returns its exit status and what it found about keys."""
-    result = quoth.prepared(PATIENT)("doctor", *words, "--format", "json", **options)
+    result = quoth.prepared(PATIENT_DOCTOR)("doctor", *words, "--format", "json", **options)
     (found,) = [one for one in result.objects if one["check"] == "key"]
     return result.status, found
 

@@ -15,7 +15,7 @@ from kit.broker.subscribers import counted
 from kit.deadlines import eventually
 from kit.disk.damage import truncate
 from kit.disk.logs import boundaries
-from kit.machine.commands import Command
+from kit.machine.commands import PATIENT_DOCTOR, Command
 from kit.machine.ports import free_port
 from quothcli.printing.text import cells_of
 from quothd import Broker
@@ -128,6 +128,6 @@ def test_a_broker_that_announces_nothing_any_more_is_named_by_status_and_doctor(
         peers.keep(Subscriber(peers.context, f"{host}:{int(port) + 1}", b""))
         eventually(lambda: counted(fast, "announcer_running") == 0, "the thread has ended")
         assert "the thread of the announcements has failed" in alone("status", "--url", url).err
-        result = alone("doctor", "--url", url, "--format", "json")
+        result = alone.prepared(PATIENT_DOCTOR)("doctor", "--url", url, "--format", "json")
         finding = next(one for one in result.objects if one["check"] == "announcements")
         assert (result.status, finding["verdict"]) == (1, "fail")

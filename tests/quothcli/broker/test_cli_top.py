@@ -200,7 +200,7 @@ def test_terminal_shows_one_view_in_the_place_of_the_other(start_broker: StartBr
     assert alone("pub", "t-one", "hello", "--url", broker.url).status == 0
     for columns, number, status in ((150, signal.SIGTERM, 143), (80, signal.SIGINT, 0)):
         screen = Screen(lines=12, columns=columns)
-        top = screen.show(alone, "top", "--interval", "0.1", "--url", broker.url)
+        top = screen.show(alone, "top", *PATIENT, "--interval", "0.1", "--url", broker.url)
         screen.wait_for(lambda seen: seen.count("t-one") >= 3)
         assert re.search(r"\x1b\[[1-4]A", screen.seen), "the cursor goes up again"
         os.kill(top.process.pid, number)

@@ -12,7 +12,7 @@ import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
-from kit.machine.commands import Command
+from kit.machine.commands import PATIENT_DOCTOR, Command
 from quothlog import Log
 
 RIGHTS = "".join(f'{right} = ["*"]\n' for right in ("publish", "read", "group", "admin"))
@@ -165,7 +165,7 @@ def test_topics_are_completed_with_a_key(quoth: Command, alice: str) -> None:
 def test_doctor_reports_a_key_that_is_refused_or_cannot_be_used(
     quoth: Command, keyed: BrokerProcess, alice: str, bob: str
 ) -> None:
-    doctor = quoth.prepared("from quothcli.commands.doctor import broker; broker.ANSWER_S = 20.0")
+    doctor = quoth.prepared(PATIENT_DOCTOR)
 
     def found(key: str) -> tuple[int, str, str]:
         result = doctor("doctor", "--key", key, "--format", "json")
@@ -248,7 +248,7 @@ def test_groups_of_all_topics_are_listed_without_those_that_are_denied(
 def test_process_that_a_client_may_not_see_is_left_out(
     quoth: Command, keyed: BrokerProcess, alice: str, folder: Path
 ) -> None:
-    doctor = quoth.prepared("from quothcli.commands.doctor import broker; broker.ANSWER_S = 20.0")
+    doctor = quoth.prepared(PATIENT_DOCTOR)
     clients = folder / "clients.toml"
     for text, is_seen in (
         (clients.read_text(), True),
@@ -256,7 +256,7 @@ def test_process_that_a_client_may_not_see_is_left_out(
     ):
         reload(keyed, clients, text)
         for command in (doctor, quoth):
-            typed = ("doctor",) if command is doctor else ("top", "--count", "1")
+            typed = ("doctor",) if command is doctor else ("top", "--timeout", "20", "--count", "1")
             (line,) = [one for one in command(*typed, "--key", alice).lines if " quothd " in one]
             assert (f", process {keyed.pid}" in line) == is_seen
             assert is_seen or "process" not in line

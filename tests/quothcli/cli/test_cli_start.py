@@ -49,7 +49,8 @@ FEW = {f"{package}.{name}" for package, names in _FEW.items() for name in names.
 _COMPILED = "quothwire.native quothwire._native quothwire._native.batch cython_runtime"
 _BATCH = f"quothwire.batch quothwire.record msgpack xxhash {_COMPILED}"
 _SCHEMA = "quothwire.config.arguments quothwire.config.config_key quothwire.config.sources"
-_CONFIG = f"{_SCHEMA} quothwire.config quothd.config quothd.config.config quothd.config.security_keys"
+_TABLES = "quothd.config.poe_keys quothd.config.security_keys"
+_CONFIG = f"{_SCHEMA} quothwire.config quothd.config quothd.config.config {_TABLES}"
 _KEYS = f"{_CONFIG} quothd.config.sources quothlog.retention {_BATCH}"
 MORE = {
     "pub": _BATCH,
@@ -68,6 +69,7 @@ _ASYNCIO = {"asyncio", "concurrent", "logging", "ssl"}
 INSTRUMENTS: dict[str, set[str]] = {
     "bench api": _ASYNCIO,
     "bench peers": _ASYNCIO,
+    "bench embedded": {"quothlog"},
     "bench group": {*_ASYNCIO, "quothlog"},
     "bench http": {*_ASYNCIO, "email", "http"},
     "bench memory": {"quothlog"},

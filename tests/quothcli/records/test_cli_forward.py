@@ -6,10 +6,7 @@ import json
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -17,11 +14,12 @@ import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.proxies import Wire
-from kit.client.forwarding import Forwarding, count_of, stored, value, values
-from kit.deadlines import DEADLINE_S, eventually, pause
+from kit.client.forwarding import Forwarding, count_of, value, values
+from kit.client.forwarding_failures import Device, Failures
+from kit.deadlines import eventually
 from kit.disk.damage import flip, with_headers
 from kit.disk.logs import segments
-from kit.machine.commands import Command, Running
+from kit.machine.commands import Command
 from kit.scale import times
 from quoth import Client, connect
 from quoth.forward.window import BURST_S
@@ -284,96 +282,6 @@ with Writer(sys.argv[1], flush_records=20, flush_seconds=0.01, options=options) 
 """Writes the ordinal of each record as its value, and goes on where the log ends."""
 
 
-class Device:
-    """A program that writes a log, and is killed and started again."""
-
-    def __init__(self, log: Path, rng: random.Random, goal: int) -> None:
-        self._log = log
-        self._rng = rng
-        self._goal = goal
-        log.mkdir()
-        self._process = self._start()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        seed = str(self._rng.randrange(2**32))
-        command = [sys.executable, "-c", WRITER, str(self._log), seed, str(self._goal)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        return process
-
-    def kill(self) -> None:
-        """Kill it and start it again."""
-        self.close()
-        self._process = self._start()
-
-    def finish(self) -> None:
-        """Wait until it has written everything."""
-        self._process.communicate(timeout=DEADLINE_S)
-
-    def close(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.communicate()
-
-
-class Failures:
-    """Kills a forwarder and its broker, and cuts the connection between them."""
-
-    def __init__(
-        self,
-        alone: Command,
-        target: BrokerProcess,
-        wire: Wire,
-        rng: random.Random,
-        topic: str,
-        *arguments: str,
-    ) -> None:
-        self._alone = alone
-        self._topic = topic
-        self._target = target
-        self._wire = wire
-        self._rng = rng
-        self._arguments = arguments
-        self.forwarder = self._forward()
-
-    def _forward(self) -> Running:
-        source, *options = self._arguments
-        typed = ("forward", source, self._wire.url, "--topic", self._topic, "--timeout", "1")
-        return self._alone.start(*typed, *options)
-
-    def run(self, count: int, *others: Callable[[], None]) -> None:
-        """Cause a number of random failures; others: ways to do so beside those of this class."""
-        for _ in range(count):
-            pause(self._rng.random() * 0.4)  # as long as it takes to start; and in the middle of work
-            choice = (self.kill_forwarder, self.kill_target, self._wire.cut, self.swallow, *others)
-            fail = self._rng.choice(choice)
-            print(fail)
-            fail()
-
-    def kill_forwarder(self) -> None:
-        """Kill the forwarder and start it again."""
-        self.forwarder.end(signal.SIGKILL)
-        self.forwarder = self._forward()
-
-    def kill_target(self) -> None:
-        """Kill the broker and start it again."""
-        self._target.kill()
-        self._target.restart()
-
-    def swallow(self) -> None:
-        """Lose the answers of the broker for a while, then cut the connection."""
-        self._wire.lose_answers()
-        pause(self._rng.random() * 0.2)
-        self._wire.cut()
-
-    def end(self, client: Client, goal: int) -> list[bytes]:
-        """Wait until everything has arrived; returns it."""
-        eventually(lambda: count_of(client, self._topic) >= goal, "all arrive", 60.0)
-        self.forwarder.end(signal.SIGTERM)
-        return stored(client, self._topic)
-
-
 @pytest.mark.timeout(900)
 def test_every_record_of_a_device_arrives_once(
     alone: Command, broker: BrokerProcess, client: Client, topic: str, rng: random.Random, tmp_path: Path
@@ -381,7 +289,7 @@ def test_every_record_of_a_device_arrives_once(
     count = times(FAILURES, 60 * FAILURES)
     goal = count * 400
     log = tmp_path / "readings"
-    with closing(Device(log, rng, goal)) as device, Wire(broker.url) as wire:
+    with closing(Device(WRITER, log, rng, goal)) as device, Wire(broker.url) as wire:
         failures = Failures(alone, broker, wire, rng, topic, str(log), "--trim")
         failures.run(count, device.kill)
         device.finish()

@@ -20,7 +20,6 @@ kept.
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,16 +29,17 @@ from xxhash import xxh3_64_intdigest
 from quoth.client import Client
 from quoth.connection.connection import Link
 from quoth.connection.send_loop import BatchSupply, SendLoop
-from quoth.core.adaptive_timeout import PAUSE_S, AdaptiveTimeout, next_pause
+from quoth.core.adaptive_timeout import AdaptiveTimeout
 from quoth.core.inflight import Inflight
 from quoth.core.outgoing import Failure
+from quoth.forward.outages import forward_through_outages
 from quoth.forward.source import Events, ForwarderSource, ForwardingProgress, LostRecords, StoredSource
 from quoth.forward.target import ForwardedBatches
 from quoth.forward.window import ForwardedBatch, ForwardWindow
 from quoth.message import Ack
 from quothwire import batch
 from quothwire.batch import Bytes, Flag, Header, Stored
-from quothwire.errors import BrokerFailure, NotFound, QuothError, error
+from quothwire.errors import NotFound, QuothError, error
 from quothwire.ingest import check_new, repaired
 from quothwire.protocol.messages import Publish
 from quothwire.topic import check_topic
@@ -101,7 +101,15 @@ class Forwarder:
 
         Raises an error that does not pass by itself. The progress is saved in every case.
         """
-        pause = PAUSE_S
+        forward_through_outages(
+            lambda: self._resolve_and_send(until_end=until_end),
+            lambda: self._progressed,
+            self._events,
+            self._pause,
+        )
+
+    def _resolve_and_send(self, *, until_end: bool) -> None:
+        """Make an attempt; begin again at once if the next one leaves out what was refused."""
         while True:
             before = self._repairs
             try:
@@ -109,15 +117,9 @@ class Forwarder:
                 self._resolve()
                 self._attempt(until_end=until_end)
                 return
-            except QuothError as problem:
-                if self._repairs and not before:  # the next attempt leaves out what was refused
-                    continue
-                if not problem.retryable and not isinstance(problem, BrokerFailure):  # a restart may end that
+            except QuothError:
+                if before or not self._repairs:
                     raise
-                pause = PAUSE_S if self._progressed else next_pause(problem, pause)
-                seconds = pause * random.uniform(0.5, 1.0)
-                self._events.waits(problem, seconds)
-                self._pause(seconds)
 
     # -- what the topic holds ---------------------------------------------------------------------------
 

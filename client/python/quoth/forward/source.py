@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from quoth.client import Client
-from quoth.reader import StoredReader
+from quoth.message import OnGap
+from quoth.reader import RECORDS_MAX, StoredReader
 from quothwire.batch import Stored
 from quothwire.errors import QuothError, error
 
@@ -42,12 +43,24 @@ class ForwarderSource(Protocol):
 
 
 class StoredSource:
-    """A cursor in a topic. Damaged batches are left out: the ordinals of the others show the gap."""
+    """A cursor in a topic. Damaged batches are left out: the ordinals of the others show the gap.
 
-    def __init__(self, client: Client, topic: str, after: int = 0) -> None:
+    records_max: of a fetch, at least one batch. on_gap: called with what is missing.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        after: int = 0,
+        *,
+        records_max: int = RECORDS_MAX,
+        on_gap: OnGap = lambda _: None,
+    ) -> None:
         self.topic = topic
         self._client = client
-        self._reader = StoredReader(topic, after, lambda _: None)
+        self._records_max = records_max
+        self._reader = StoredReader(topic, after, on_gap)
 
     @property
     def log_id(self) -> int:
@@ -67,7 +80,9 @@ class StoredSource:
         reader, client = self._reader, self._client
         before = reader.after, self.log_id, -1
         while True:
-            found = client._run(reader.fetch(wait=seconds, timeout=client.timeout))
+            found = client._run(
+                reader.fetch(wait=seconds, timeout=client.timeout, records_max=self._records_max)
+            )
             if self.log_id != before[1] and before[1]:
                 reader.resume(*before)
                 raise error("unknown_topic", f"topic {self.topic!r} was deleted, and made anew")

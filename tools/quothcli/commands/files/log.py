@@ -1,7 +1,7 @@
-"""`quoth log`: list, print, verify and repair the files of a log, with or without a broker.
+"""`quoth log`: list, print, verify and repair the files of a log, with or without a broker; import others.
 
-All but a repair lock and change nothing, so they may run beside a broker. A repair takes the lock of the
-directory.
+All but a repair and an import lock and change nothing, so they may run beside a broker. A repair takes the
+lock of the directory, an import makes a new one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 from quothcli.cli.command import command, group, option
 from quothcli.cli.exit_status import say
 from quothcli.cli.options import After, Limit, Template, WithoutBroker
+from quothcli.commands.files import log_export, log_import
 from quothcli.commands.files.logs import (
     REBUILT,
     Directory,
@@ -44,7 +45,7 @@ _HEADINGS = (
 )
 
 
-app = group("Look at a log's files, with or without a broker; repair them.")
+app = group("Look at a log's files, repair, import and export them.")
 
 
 @command(app, "ls", "quoth log ls /var/lib/quoth", "quoth log ls quoth-data --quick --format json")
@@ -164,6 +165,22 @@ def mend(session: WithoutBroker, directory: Directory, only: Only = None) -> int
                     say(f"quoth: {place.topic}: nothing to repair")
             _check_settings(findings, place)
     return findings.status
+
+
+command(
+    app,
+    "import",
+    "quoth log import /var/lib/poe /var/lib/quoth",
+    "quoth log import /var/lib/poe quoth-data --topic orders --topic events",
+    "quoth log import device/appendix device/readings --format appendix",
+    "quoth log import /var/spool/queuefka/topic device/readings",
+)(log_import.import_log)
+command(
+    app,
+    "export",
+    "quoth log export device/readings slabs --format slab",
+    "quoth log export /var/lib/quoth slabs --format slab --topic orders --slab-bytes 16MiB",
+)(log_export.export_log)
 
 
 def _print_segment(printer: Printer, place: FoundLog, found: Summary) -> None:

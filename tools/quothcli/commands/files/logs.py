@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from quothcli.cli.command import argument, option
+from quothcli.cli.command import SharedOptions, argument, option
 from quothcli.cli.exit_status import CommandStatus, read_or_not, say
 from quothcli.cli.quantities import size_option
+from quothcli.cli.session import Session, session_of
 from quothcli.printing.output import Printer
 from quothcli.printing.text import ordinals_text, records_text
 from quothwire import pointer as pointers
@@ -27,6 +28,9 @@ Directory = Annotated[
 Only = Annotated[str | None, option("--topic TOPIC", "Only this topic of a data directory.")]
 Rate = Annotated[int | None, size_option("--rate", "Read at most so much a second: 10MB, 512KiB.")]
 
+
+Printing = Annotated[Session, SharedOptions({}, session_of)]
+"""The session of a command whose --format is that of files: `quoth --format json log ...` prints JSON."""
 
 REBUILT = "an opening after a crash rebuilds it, or `quoth log repair`"
 

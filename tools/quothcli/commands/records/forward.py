@@ -1,11 +1,11 @@
-"""`quoth forward`: forwards an embedded log, or a topic of another broker, to a broker, each record once."""
+"""`quoth forward`: carries a log, slabs, or a topic of another broker to a broker, each record once."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import BadParameter, Context
 
@@ -17,18 +17,29 @@ from quothcli.cli.exit_status import CommandStatus, say, status_of, terminable
 from quothcli.cli.options import WithBroker
 from quothcli.cli.quantities import size_option
 from quothcli.cli.session import BrokerAddress, ChosenKey
-from quothcli.printing.progress import Advance, progress
-from quothcli.printing.text import bytes_text, printable, records_text
+from quothcli.commands.records.forwarding import (
+    ForwardState,
+    ForwardWatch,
+    SlabSource,
+    log_source,
+    wait_for_kind,
+)
+from quothcli.printing.progress import progress
+from quothcli.printing.text import printable
 from quothwire.errors import AuthError, QuothError, error
 from quothwire.text.paths import given_path
 
 if TYPE_CHECKING:
+    from quoth import Client
+    from quoth.forward.addressed_forwarder import AddressedForwarder
+    from quoth.forward.forwarder import Forwarder
     from quoth.forward.reporting_source import ReportingSource
-    from quoth.forward.source import ForwarderSource, ForwardingProgress, LostRecords
-    from quothlog.reading.tailer import Tailer
+    from quoth.forward.source import ForwarderSource
 
 
-_SourceArgument = Annotated[str, argument("SOURCE", "The directory of an embedded log, or a broker's URL.")]
+_SourceArgument = Annotated[
+    str, argument("SOURCE", "The directory of an embedded log or of queuefka's slabs, or a broker's URL.")
+]
 _Target = Annotated[
     str | None, argument("[URL]", "The broker that gets the records (default: as for every command).")
 ]
@@ -41,8 +52,8 @@ _State = Annotated[
     Path | None,
     option(
         "--state FILE",
-        "The file for the progress (default: in the directory, where it also keeps others from trimming "
-        "what is not forwarded yet, or below XDG_STATE_HOME).",
+        "The file for the progress (default: in the directory of a log, where it also keeps others from "
+        "trimming what is not forwarded yet, or below XDG_STATE_HOME).",
     ),
 ]
 
@@ -92,6 +103,7 @@ app = group()
     "quoth forward tcp://127.0.0.1:5555 tcp://broker:5555 --topic orders --once",
     "quoth forward tcp://127.0.0.1:5555 tcp://broker:5555 --topic orders --group to-broker",
     "quoth forward device/readings tcp://broker:5555 --key device.key",
+    "quoth forward /var/spool/queuefka/readings tcp://broker:5555 --topic readings",
 )
 def forward(
     session: WithBroker,
@@ -110,153 +122,135 @@ def forward(
 
     It runs until it is stopped, unless --once is given: it waits for new records, and while the network or
     the broker is away. Killed at any moment and started again, it goes on where it was. A record is
-    done when the broker has synced it.
+    done when the broker has synced it. What cannot be read at the source is reported, and makes the exit
+    status 1.
     """
     from quoth.filelock import FileLock
     from quoth.forward.forwarder import Forwarder
-    from quothlog.file_format import MARK_SUFFIX
-    from quothlog.reading import forwarding_progress
+    from quoth.forward.source import ForwardingProgress
 
     there = replace(session, url=target or session.url).broker
     here = _at_source(source, source_key)
     url, timeout = there.url, session.timeout or DEFAULT_TIMEOUT_S
     with ExitStack() as stack:
         stack.enter_context(terminable())
-        origins, name, default = _source(here, url, topic, origin, timeout, stack)
-        if trim and "://" in source:
-            raise BadParameter("only an embedded log can be trimmed", param_hint="--trim")
+        client = stack.enter_context(there.client(timeout))
+        origins, name, default = _source(here, url, topic, origin, timeout, stack, once=once)
+        if origins is None:
+            return _forward_nothing(session, Path(source), client, name)
         path, trimmed = state or default, Path(source) if trim else None
-        if trimmed is not None and not forwarding_progress.is_mark_of(path, trimmed):
-            text = f"to trim, it has to lie in {trimmed}, as NAME{MARK_SUFFIX}"
-            raise BadParameter(text, param_hint="--state")
+        _check_files(source, origins, path, trimmed)
         path.parent.mkdir(parents=True, exist_ok=True)
         stack.callback(FileLock(path).release)
-        mark = _Mark(path, source, url, name, trimmed)
-        client = stack.enter_context(there.client(timeout))
-        watch = _Watch(stack.enter_context(progress(f"forwarding to {printable(name)}")), name)
-        if cursor is not None:
-            origins = mark.reporting = _reporting(origins, here, cursor, watch, timeout, stack)
-        forwarder = Forwarder(
-            origins, client, name, progress=mark.progress, save=mark.save, events=watch, rate=rate or 0
-        )
-        mark.save(forwarder.progress)  # others may not trim what is not forwarded
+        watch = ForwardWatch(stack.enter_context(progress(f"forwarding to {printable(name)}")), name)
+        about = (source, url, name)
+        forwarder: Forwarder | AddressedForwarder
+        if isinstance(origins, SlabSource):
+            is_removable, forwarder = False, _of_slabs(origins, client, path, about, watch, rate, cursor)
+        else:
+            mark = ForwardState(path, ForwardingProgress, *about, trimmed=trimmed)
+            if cursor is not None:
+                origins = mark.reporting = _reporting(origins, here, cursor, watch, timeout, stack)
+            forwarder = Forwarder(
+                origins, client, name, progress=mark.progress, save=mark.save, events=watch, rate=rate or 0
+            )
+            mark.save(forwarder.progress)  # others may not trim what is not forwarded
+            is_removable = mark.is_new
         try:
             forwarder.run(until_end=once)
         except BaseException as problem:
             say(f"quoth: {watch.text()}")
             mistyped = isinstance(problem, QuothError) and status_of(problem) is CommandStatus.USAGE
-            if mistyped and mark.is_new and not watch.records:
+            if mistyped and is_removable and not watch.records:
                 path.unlink(missing_ok=True)  # a mistyped command must not keep others from trimming
             if isinstance(problem, AuthError):
                 raise _with_keys(problem, here, there) from problem
             raise
-    counts = {"records": watch.records, "bytes": watch.bytes, "lost": watch.lost_records}
-    session.printer.answer(watch.text(), {"topic": name, "url": url, **counts}, watch.records)
-    return CommandStatus.FAILED if watch.lost_records else CommandStatus.DONE
+    unfinished = origins.unfinished if isinstance(origins, SlabSource) else 0
+    if unfinished:
+        say(f"quoth: {unfinished} bytes at the end of the last slab are no whole record yet")
+    session.printer.answer(watch.text(), {"topic": name, "url": url, **watch.counts}, watch.records)
+    return CommandStatus.FAILED if watch.lost_records or watch.gaps else CommandStatus.DONE
 
 
-def log_source(directory: Path) -> Tailer:
-    """Read the synced batches of an embedded log, also while its program writes it."""
-    from quothlog.reading.tailer import Tailer
+def _forward_nothing(session: WithBroker, directory: Path, client: Client, topic: str) -> int:
+    """Wait for the broker as with records, so that the outcome does not depend on them. Saves no state."""
+    from quoth.forward.forwarder import Forwarder
 
-    return Tailer(directory, durable=True, on_missing=lambda _: None)  # ordinals show gaps
-
-
-class _Mark:
-    """The file with the progress of a forwarding. trimmed: the log that it lets trim."""
-
-    def __init__(self, path: Path, source: str, url: str, topic: str, trimmed: Path | None) -> None:
-        from quoth.forward.source import ForwardingProgress
-        from quothlog.reading import forwarding_progress
-
-        self.progress: ForwardingProgress | None = None
-        self._path = path
-        self._about = {"from": source, "url": url, "topic": topic, "trim": trimmed is not None}
-        self._trimmed = trimmed
-        self.reporting: ReportingSource | None = None
-        """Gets to know what is finished."""
-        found = forwarding_progress.read_mark(path)
-        self.is_new = found is None
-        if found is None:
-            return
-        if (found.get("url"), found.get("topic")) != (url, topic):
-            raise error("bad_request", f"{path} belongs to {found.get('topic')} at {found.get('url')}")
-        values: dict[str, Any] = {name: found.get(name) for name in ForwardingProgress._fields}
-        if not all(isinstance(value, int) for value in values.values()):
-            text = f"{path} does not say how far the forwarding is"
-            raise error("damaged", text, "remove it to look again")
-        self.progress = ForwardingProgress(**values)
-
-    def save(self, progress: ForwardingProgress) -> None:
-        """Write the file, trim what it releases, and report it to the source."""
-        from quothlog.reading import forwarding_progress
-
-        forwarding_progress.write_mark(self._path, {**self._about, **progress._asdict()})
-        if self._trimmed is not None:
-            forwarding_progress.trim_unowned(self._trimmed)
-        if self.reporting is not None:
-            self.reporting.finish(progress.pointer)
+    source, watch = log_source(directory), ForwardWatch(lambda *_: None, topic)
+    Forwarder(source, client, topic, progress=None, save=lambda _: None, events=watch).run(until_end=True)
+    about = {"topic": topic, "url": client.url, **watch.counts}
+    session.printer.answer(watch.text(), about, watch.records)
+    return CommandStatus.DONE
 
 
-class _Watch:
-    """Counts records, and reports on stderr what happens, the same thing once."""
+def _check_files(
+    source: str, origins: ForwarderSource | SlabSource, state: Path, trimmed: Path | None
+) -> None:
+    """Check that a log can be trimmed, and that the state may lie where it does."""
+    from quothlog.file_format import MARK_SUFFIX
+    from quothlog.reading import forwarding_progress
 
-    def __init__(self, advance: Advance, topic: str) -> None:
-        self.records = self.bytes = self.lost_records = 0
-        self._advance = advance
-        self._topic = topic
-        self._reported = ""
+    is_of_slabs = isinstance(origins, SlabSource)
+    if trimmed is not None and ("://" in source or is_of_slabs):
+        raise BadParameter("only an embedded log can be trimmed", param_hint="--trim")
+    if trimmed is not None and not forwarding_progress.is_mark_of(state, trimmed):
+        text = f"to trim, it has to lie in {trimmed}, as NAME{MARK_SUFFIX}"
+        raise BadParameter(text, param_hint="--state")
+    if is_of_slabs and state.parent.resolve() == Path(source).resolve():
+        raise BadParameter("queuefka writes to the last file of that directory", param_hint="--state")
 
-    def text(self) -> str:
-        """Return the result for people."""
-        amounts = f"{records_text(self.records)}, {bytes_text(self.bytes)}"
-        return f"forwarded {amounts}, to {printable(self._topic)}"
 
-    def forwarded(self, records: int, size: int) -> None:
-        """See `Events`."""
-        self.records += records
-        self.bytes += size
-        self._reported = ""
-        self._advance(records, size)
+def _of_slabs(
+    source: SlabSource,
+    client: Client,
+    path: Path,
+    about: tuple[str, str, str],
+    watch: ForwardWatch,
+    rate: int | None,
+    cursor: str | None,
+) -> AddressedForwarder:
+    """Return the forwarder of a directory of slabs.
 
-    def waits(self, problem: QuothError, _seconds: float) -> None:
-        """See `Events`."""
-        if problem.code != self._reported:
-            self._reported = problem.code
-            say(f"quoth: {problem.code}: {problem.text}; nothing is lost, it goes on by itself")
+    Its state is never removed: a batch may have arrived although its answer was lost, and nothing but the
+    producer id in the state shows that.
+    """
+    from quoth.forward.addressed import AddressProgress
+    from quoth.forward.addressed_forwarder import AddressedForwarder
 
-    def lost(self, losses: LostRecords) -> None:
-        """See `Events`."""
-        self.lost_records += losses.records
-        say(
-            f"quoth: {records_text(losses.records)} behind pointer {losses.after} and before {losses.next} "
-            "are gone at the source and were not forwarded"
-        )
-
-    def began_anew(self, text: str) -> None:
-        """See `Events`."""
-        say(f"quoth: {text}")
+    if cursor is not None:
+        raise BadParameter("slabs have no groups", param_hint="--group")
+    state = ForwardState(path, AddressProgress, *about, slabs=source.directory)
+    return AddressedForwarder(
+        source, client, about[2], progress=state.progress, save=state.save, events=watch, rate=rate or 0
+    )
 
 
 def _source(
-    source: BrokerAddress, url: str, topic: str | None, origin: str | None, timeout: float, stack: ExitStack
-) -> tuple[ForwarderSource, str, Path]:
+    source: BrokerAddress,
+    url: str,
+    topic: str | None,
+    origin: str | None,
+    timeout: float,
+    stack: ExitStack,
+    *,
+    once: bool,
+) -> tuple[ForwarderSource | SlabSource | None, str, Path]:
     """Return the source, the topic that gets the records, and the default file of the progress.
 
-    source: its url may also be the directory of an embedded log.
+    source: its url may also be a directory. One that holds neither a log nor slabs gives no source with once,
+    and is waited for without it.
     """
     from quoth.forward.source import StoredSource
     from quothlog.datadir.discovery import data_directory
-    from quothlog.recovery.snapshot import floors_in
+    from quothwire.topic import check_topic
 
     if "://" in source.url:
         name = topic or origin
         if name is None:
             raise BadParameter("say which topic of that broker", param_hint="--topic")
         client = stack.enter_context(source.client(timeout))
-        state = folder_of_user("XDG_STATE_HOME", ".local/state")
-        path = state / "quoth" / _mark_name(source.url, origin, url, name)
-        return StoredSource(client, origin or name), name, path
+        return StoredSource(client, origin or name), name, _user_state(source.url, origin, url, name)
     if origin is not None:
         raise BadParameter("an embedded log has no topics", param_hint="--from")
     if source.key is not None:
@@ -266,17 +260,19 @@ def _source(
         raise error(
             "bad_request", f"{directory} belongs to a broker", "forward its topics by the URL of that broker"
         )
-    if not floors_in(directory):
-        say(f"quoth: there is no log in {directory} yet")
-    name = topic or directory.resolve().name
-    return log_source(directory), name, directory / _mark_name(url, name)
+    name = check_topic(topic or directory.resolve().name)
+    kind = wait_for_kind(directory, 0.0 if once else None)
+    if kind == "log":
+        return log_source(directory), name, directory / _mark_name(url, name)
+    path = _user_state(str(directory.resolve()), url, name)
+    return SlabSource(directory) if kind == "slabs" else None, name, path
 
 
 def _reporting(
     origin: ForwarderSource,
     source: BrokerAddress,
     cursor: str,
-    watch: _Watch,
+    watch: ForwardWatch,
     timeout: float,
     stack: ExitStack,
 ) -> ReportingSource:
@@ -298,6 +294,11 @@ def _with_keys(problem: AuthError, source: BrokerAddress, target: BrokerAddress)
         of_source = "no --source-key was given" if source.key is None else source.key_text
         text = f"source: {of_source}; target: {text}"
     return AuthError(problem.code, f"{problem.text} ({text})", problem.hint)
+
+
+def _user_state(*about: str | None) -> Path:
+    """Return the file for the progress of a forwarding whose source keeps none."""
+    return folder_of_user("XDG_STATE_HOME", ".local/state") / "quoth" / _mark_name(*about)
 
 
 def _mark_name(*about: str | None) -> str:
