@@ -6,8 +6,10 @@ import pytest
 
 from quothbench.figures import Goal, Spread, quantiles, rotate
 from quothbench.instruments import latency, memory
-from quothbench.instruments.table import Load, Row, poe_text, rows
-from quothbench.report import Report
+from quothbench.instruments.poe_calls import Load
+from quothbench.instruments.table import PAYLOAD, Row, poe, rows
+from quothbench.load.topics import Payload
+from quothbench.report import Report, published
 from quothcli.printing.output import Format, Printer
 
 
@@ -33,14 +35,25 @@ def test_quantiles_are_figures_that_were_measured() -> None:
 
 
 def test_reads_have_one_row_for_all_levels() -> None:
-    assert len(rows()) == 30
-    assert rows((Load.READ,), (1,), (6,)) == [Row(Load.READ, 1, 6, None)]
+    assert len(rows()) == 48
+    for work in (Load.READ, Load.READ_WRAP):
+        assert rows((work,), (1,), (6,)) == [Row(work, 1, 6, None)]
 
 
-def test_poe_has_one_figure_or_two() -> None:
+def test_ancestor_has_one_figure_or_two() -> None:
     texts = {(40_000, 7_900): "40,000 (7,900)", (60_000, None): "60,000", (None, 9_300): "- (9,300)"}
-    for (published, measured), text in texts.items():
-        assert poe_text({"published": published, "measured": measured}) == text
+    for (figure, measured), text in texts.items():
+        assert published({"published": figure, "measured": measured}) == text
+
+
+def test_poe_stands_beside_the_work_that_was_published() -> None:
+    beside = [row for row in rows() if poe(row, PAYLOAD)]
+    assert {row.durability for row in beside} == {"written", None}, "Poe did not sync"
+    assert {row.work for row in beside} == set(Load) - {Load.WRITE_MINI}
+    assert poe(Row(Load.WRITE, 1, 6, "written"), PAYLOAD) == {"published": 40_000, "measured": 7_900}
+    for work in (Load.READ, Load.READ_WRAP):
+        assert poe(Row(work, 100, 20, None), PAYLOAD) == {"published": 3_500_000, "measured": None}
+    assert not any(poe(row, Payload(100, 1)) for row in rows())
 
 
 def test_people_see_times_ratios_and_figures_of_any_size(capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -11,10 +10,8 @@ import zmq
 
 import quoth
 from kit.broker.brokers import BrokerProcess
-from quothbench.instruments.table import Filled, Load, requests
 from quothbench.load import driver
 from quothbench.load.servers import Target, running_broker, serving
-from quothbench.load.topics import BenchTopics, Payload
 from quothwire import batch
 from quothwire.errors import Disconnected
 from quothwire.protocol import binary_codec
@@ -35,32 +32,6 @@ def test_ordinal_of_a_read_is_the_expected_one(broker: BrokerProcess, topic: str
         lasts = [client.publish(topic, [b"x"] * 5).last for _ in range(3)]
         fetches = driver.fetches(topic, [0, lasts[0], lasts[1]], 5, 1, [0, 5, 7])
         assert [fetched(socket, frames)[0].gone for frames in fetches] == [0, 0, 3]
-
-
-def test_reads_go_on_by_pointer_and_begin_anew_at_the_end(broker: BrokerProcess) -> None:
-    payload = Payload(7, 300_000)
-    with quoth.connect(broker.url) as client, BenchTopics(client) as topics:
-        names = topics.make(2)
-        filled = list(map(Filled, names, topics.fill(names, payload)))
-        stored = sum(len(one.cursors) for one in filled)
-        assert stored == 2 * 4
-        with driver.dealer(broker.url) as socket:
-            reads = islice(requests(Load.READ, filled, payload), 2 * stored)
-            seen = [fetched(socket, frames)[1].base for frames in reads]
-    assert seen[:stored] == seen[stored:], "the second round is the first one again"
-    assert len(set(seen)) == stored
-
-
-def test_each_write_is_stored_once(broker: BrokerProcess) -> None:
-    payload, work = Payload(5, 1), Load.ALTERNATING
-    with quoth.connect(broker.url) as client, BenchTopics(client) as topics:
-        filled = [Filled(name, [0]) for name in topics.make(3, "synced")]
-        endless = requests(work, filled, payload)
-        with driver.dealer(broker.url) as socket:
-            first = driver.round_trips(socket, endless, 0)
-            others = driver.round_trips(socket, islice(endless, 11))
-        assert (len(first), len(others)) == (1, 11), "time was over, or it was not"
-        assert [client.topic(one.topic).count for one in filled] == [2 * payload.records] * 3
 
 
 def test_process_of_a_broker_is_known_if_it_is_here(broker: BrokerProcess) -> None:

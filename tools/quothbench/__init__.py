@@ -8,6 +8,7 @@ broker is a process of its own, clients are others, and published records are st
     figures      quantiles, spreads, turns         report   conditions, then rows as they are measured
     instruments  a command and its measurements    load     the broker, its clients, what they send
     peers        the same work by other systems    spark    topics and Spark beside Parquet
+    embedded     the log beside embedded stores
 
 The command imports this package when `quoth bench` is typed.
 """

@@ -27,6 +27,10 @@ COMMANDS = {
             "peers.comparison",
             "Compare with Redis Streams, RabbitMQ Streams and Poe, in turn.",
         ),
+        "embedded": (
+            "embedded.command",
+            "Compare the embedded log with LevelDB, LMDB and plain files.",
+        ),
         "group": ("groups.command", "Measure members of groups beside readers and other systems."),
     }.items()
 }

@@ -116,6 +116,12 @@ def spread(figure: Spread) -> str:
     return f"{figure.median:.2f} ({figure.low:.2f}-{figure.high:.2f})"
 
 
+def published(figures: Mapping[str, float | None]) -> str:
+    """Print what an ancestor of Quoth published and, in brackets, what it reached where we measured it."""
+    texts = {key: "-" if figure is None else count(figure) for key, figure in figures.items()}
+    return texts["published"] if figures["measured"] is None else "{published} ({measured})".format(**texts)
+
+
 def _python_build() -> str:
     """Return what distinguishes builds of one version, whose speed differs by up to a fifth."""
     from sysconfig import get_config_var  # loads a large table, which --help does not need

@@ -1,29 +1,26 @@
 """`quoth bench table`: the table in which Poe, the Erlang ancestor of Quoth, published its rates.
 
-Each client has one call on its way, as in Poe's benchmark, over a socket of its own. Reads go on by pointer
-and begin anew at the end of the stored records; with many topics a client takes one after the other. Messages
-that are read are counted by the batch and not decoded; Poe's clients decoded theirs.
+Each client has one call on its way, as in Poe's benchmark, over a socket of its own; `poe_calls` has the
+calls. Messages that are read are counted by the batch and not decoded; Poe's clients decoded theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from enum import StrEnum
-from itertools import chain, cycle
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from quothbench import options
 from quothbench.figures import QUANTILES, quantiles
+from quothbench.instruments.poe_calls import CallTimes, ClientCalls, Load
 from quothbench.load import driver
 from quothbench.load.clients import Clients, Ready, elapsed
 from quothbench.load.servers import Target, difference
 from quothbench.load.topics import Payload
-from quothbench.report import Report, ReportColumn, count, seconds
+from quothbench.report import Report, ReportColumn, count, published, seconds
 from quothcli.cli.command import command, group
-from quothwire import batch
 from quothwire.settings import DURABILITIES
 
 TOPICS = (1, 100)
@@ -52,17 +49,11 @@ POE: dict[tuple[object, ...], tuple[int | None, int | None]] = {
 """Messages/s by work, topics and clients: in Poe's README, and of Poe under OTP 25 on 2 virtual cores.
 
 Those of the README are of a desktop of 2 cores with 6 clients and of a server of 12 with 20. Poe did not sync
-before it answered.
+before it answered. `write_mini` was not published.
 """
+POE_READ = {Load.READ_WRAP: Load.READ}
+"""The README has one figure for both kinds of reads; the configuration beside it has `read_wrap`."""
 POE_NOTE = "messages/s published in 2013: 6 clients desktop, 20 server (measured: OTP 25, 2 vCPU)"
-
-
-class Load(StrEnum):
-    """The calls of the clients."""
-
-    WRITE = "write"
-    READ = "read"
-    ALTERNATING = "alternating"
 
 
 class Row(NamedTuple):
@@ -86,22 +77,16 @@ def rows(
         for work in works or tuple(Load)
         for topic_count in topics or TOPICS
         for client_count in clients or CLIENTS
-        for durability in ([None] if work is Load.READ else durabilities or DURABILITIES)
+        for durability in (durabilities or DURABILITIES if work.writes else [None])
     ]
 
 
-class Filled(NamedTuple):
-    """A topic and the cursors in front of its stored batches."""
-
-    topic: str
-    cursors: list[int]
-
-
-def poe_text(figures: dict[str, int | None]) -> str:
-    """Print the figure that Poe published and, in brackets, the measured one."""
-    published, measured = figures["published"], figures["measured"]
-    text = "-" if published is None else count(published)
-    return text if measured is None else f"{text} ({count(measured)})"
+def poe(row: Row, payload: Payload) -> dict[str, int | None] | None:
+    """Return what Poe reached with the same work and payload, None where that was not measured."""
+    if payload != PAYLOAD or row.durability == "synced":
+        return None
+    found = POE.get((POE_READ.get(row.work, row.work), row.topics, row.clients))
+    return found and dict(zip(("published", "measured"), found, strict=True))
 
 
 COLUMNS = (
@@ -115,7 +100,8 @@ COLUMNS = (
     *(ReportColumn(f"{name}_seconds", name, seconds) for name in QUANTILES),
     ReportColumn("broker_microseconds_per_call", "broker us", count),
     ReportColumn("clients_microseconds_per_call", "clients us", count, 10),
-    ReportColumn("poe", "Poe", poe_text, 17),
+    ReportColumn("caught_up", "caught up", count),
+    ReportColumn("poe", "Poe", published, 17),
 )
 
 
@@ -128,64 +114,47 @@ def measure(
         for row in rows:
             if row.clients not in crews:
                 crews[row.clients] = stack.enter_context(Clients(row.clients))
+            sent = row.work.payload(payload)
             names = on.topics.make(row.topics, row.durability or "written")
-            cursors = [[]] * len(names) if row.work is Load.WRITE else on.topics.fill(names, payload)
-            filled = list(map(Filled, names, cursors))
+            if row.work.reads:
+                on.topics.fill(names, sent)
             shares: list[tuple[Any, ...]] = []
             for number in range(row.clients):
                 first = number * row.topics // row.clients  # the clients begin at different topics
-                shares.append((on.broker.url, row.work, filled[first:] + filled[:first], payload, lasts))
-            figures = _measure(crews[row.clients], on.broker, payload, shares)
+                shares.append((on.broker.url, row.work, names[first:] + names[:first], sent, lasts))
+            figures = _measure(crews[row.clients], on.broker, sent, shares)
             on.topics.delete(names)
-            poe = POE.get(row[:3]) if payload == PAYLOAD and row.durability != "synced" else None
-            report.row(*row, *figures, poe and dict(zip(("published", "measured"), poe, strict=True)))
+            report.row(*row, *figures, poe(row, sent))
 
 
 def _measure(
     clients: Clients, broker: Target, payload: Payload, shares: Sequence[tuple[Any, ...]]
 ) -> list[float | None]:
-    """Let all clients work together; return the rates, the quantiles and the processor time of a call."""
+    """Let all clients work together; return the figures behind those of a `Row`, up to the empty reads."""
     used: list[float | None] = []
     done = clients.run(_call, *shares, at_begin=lambda: used.append(broker.cpu()))
     broker_s = difference(broker.cpu(), used[0])
-    took = [call for one in done for call in one.result]
-    calls = len(took) / elapsed(done)
-    messages = calls * payload.records
+    results: list[CallTimes] = [one.result for one in done]
+    took = [call for one in results for call in one.took]
+    messages = sum(one.messages for one in results) / elapsed(done)
     return [
         messages,
         messages * payload.size / 1e6,
-        calls,
+        len(took) / elapsed(done),
         *quantiles(took).values(),
         broker_s / len(took) * 1e6 if broker_s else None,  # the system counts in steps of 10 ms
         sum(one.cpu for one in done) / len(took) * 1e6,
+        sum(one.caught_up for one in results),
     ]
 
 
 def _call(
-    ready: Ready, url: str, work: Load, filled: Sequence[Filled], payload: Payload, lasts: float
-) -> list[float]:
-    endless = requests(work, filled, payload)
+    ready: Ready, url: str, work: Load, topics: Sequence[str], payload: Payload, lasts: float
+) -> CallTimes:
     with driver.dealer(url) as socket:
-        driver.round_trips(socket, endless, min(WARM_UP_S, lasts))
+        ClientCalls(work, topics, payload).measure(socket, min(WARM_UP_S, lasts))
         ready()
-        return driver.round_trips(socket, endless, lasts)
-
-
-def requests(work: Load, filled: Sequence[Filled], payload: Payload) -> Iterator[driver.Frames]:
-    """Yield the requests of one client, without end: of one topic after the other, again and again."""
-    values = payload.values
-    size = len(batch.encode(values))
-    writes = [driver.endless_publishes(one.topic, values) for one in filled]
-    reads = [cycle(driver.fetches(one.topic, one.cursors, payload.records, size)) for one in filled]
-    turns: Sequence[Iterator[driver.Frames]]
-    match work:
-        case Load.WRITE:
-            turns = writes
-        case Load.READ:
-            turns = reads
-        case Load.ALTERNATING:
-            turns = list(chain.from_iterable(zip(writes, reads, strict=True)))
-    return map(next, cycle(turns))
+        return ClientCalls(work, topics, payload).measure(socket, lasts)
 
 
 app = group()
@@ -219,9 +188,12 @@ def table(
 ) -> None:
     """Measure writing and reading as Poe, the ancestor, did.
 
-    Each client has one call on its way. The last column is Poe's table of 2013, for the payload that it was
-    measured with: messages/s on a desktop with 6 clients and a server with 20; in brackets what it reached
-    on 2 virtual cores. Alternating counts what is written and what is read.
+    Each client has one call on its way, and reads on by a pointer of its own in each topic. `read` ends when
+    it has caught up with all of them, `read_wrap` goes back to pointer 0 there, for as long as a row is
+    measured: `caught up` counts the calls that found nothing. `write_mini` has messages of 1 byte.
+    Alternating counts what is written and what is read. The last column is Poe's table of 2013, for the
+    payload that it was measured with: messages/s on a desktop with 6 clients and a server with 20; in
+    brackets what it reached on 2 virtual cores. Poe published one figure for both kinds of reads.
     """
     payload = Payload(records, size)
     conditions = {"batch": records, "value_bytes": size, "seconds": lasts, "poe": POE_NOTE}

@@ -119,20 +119,26 @@ def keep_window(socket: zmq.Socket[bytes], requests: Sequence[Frames], reply_byt
 
 
 def round_trips(
-    socket: zmq.Socket[bytes], requests: Iterable[Frames], seconds: float = math.inf
+    socket: zmq.Socket[bytes],
+    requests: Iterable[Frames],
+    seconds: float = math.inf,
+    answered: Callable[[Frames], object] | None = None,
 ) -> list[float]:
     """Send each request when the one before it is answered; return the seconds of each. Raises as above.
 
-    seconds: after which no more is taken from the requests. The first one is sent in any case.
+    seconds: after which no more is taken from the requests. The first one is sent in any case. answered:
+    called with each reply, before the next request is taken and outside of the seconds of a call.
     """
     clock, took = time.perf_counter, []
     ends = clock() + seconds
     for frames in requests:
         began = clock()
         socket.send_multipart(frames)
-        _receive(socket.recv_multipart)
+        reply = _receive(socket.recv_multipart)
         ended = clock()
         took.append(ended - began)
+        if answered is not None:
+            answered(reply)
         if ended >= ends:
             break
     return took
