@@ -42,6 +42,7 @@ DOCUMENTS = (
     "client/PROTOCOL.md",
     "client/TRACING.md",
     "client/c/README.md",
+    "client/examples/README.md",
     "client/python/quoth/spark/README.md",
     "client/python/quoth/spark/archive/README.md",
     "systemd/OPERATIONS.md",
@@ -69,17 +70,18 @@ def _run(code: str, *arguments: str) -> str:
 
 
 def test_clients_in_the_protocol_use_only_pyzmq_and_work(tmp_path: Path) -> None:
-    """A client, by REQ or by DEALER, has at most 30 lines and no code of Quoth."""
-    expected = (
-        ["b'hello'", "b'world'"],
-        ["attempt 1 b'hello'", "[b'ok', b'2']"],
-        ["100 acknowledged", "100 records"],
-    )
-    with Broker(tmp_path, host="127.0.0.1") as broker:
-        for block, words in zip(_python_blocks(PROTOCOL), expected, strict=True):
+    """A client, by REQ, by DEALER or of Poe, has at most 30 lines and no code of Quoth."""
+    with Broker(tmp_path, host="127.0.0.1", poe_listen="tcp://127.0.0.1:0") as broker:
+        expected = (
+            (broker.url, ["b'hello'", "b'world'"]),
+            (broker.url, ["attempt 1 b'hello'", "[b'ok', b'2']"]),
+            (broker.url, ["100 acknowledged", "100 records"]),
+            (broker.poe_url, ["[b'alpha', b'beta']", "caught up True"]),
+        )
+        for block, (url, words) in zip(_python_blocks(PROTOCOL), expected, strict=True):
             assert len(block.splitlines()) <= 30
             assert "quoth" not in block
-            printed = _run(block, broker.url, "100")
+            printed = _run(block, url, "100")
             assert all(word in printed for word in words), printed
 
 
@@ -229,7 +231,7 @@ def test_hostile_inputs_name_tests_that_exist() -> None:
     """Each input has a row, with tests or the reason why there is none. Others name floods."""
     text = (ROOT / "tests" / "quothd" / "hostile" / "HOSTILE.md").read_text()
     rows = re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \| (.*) ?\|$", text, re.MULTILINE)
-    assert [int(number) for number, _, _ in rows] == [*range(1, 42)]
+    assert [int(number) for number, _, _ in rows] == [*range(1, 45)]
     assert [number for number, reaction, tests in rows if not ("`" in tests or "not app" in reaction)] == []
     assert _missing(_tests_in(text)) == {}
     named = {flood for names in re.findall(r"\(([\w, ]+)\)[ ,|]", text) for flood in names.split(", ")}

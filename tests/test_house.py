@@ -20,6 +20,7 @@ from kit.text.house import (
     functions,
     hold,
     hold_limit,
+    imported,
     length,
     lines,
     modules,
@@ -57,6 +58,9 @@ MAY_IMPORT = {
     "quothweb": {"quoth", "quothwire"},  # a client of the broker, so that no page can hurt it
 }
 SPARK = "client/python/quoth/spark/"  # reads segments without a broker, so it may import quothlog too
+GATEWAYS = "broker/quothd/gateways/"
+"""Processes beside the broker, which are clients of it: they may import quoth, and nothing of quothd imports
+them, so that no client ends up in the broker's own process."""
 ONLY_UNDER = {
     "pyspark": (SPARK, "client/python/pyspark_quoth/"),
     "pytest": ("tools/pytest_quoth/",),
@@ -76,7 +80,16 @@ SYSTEM_ROOMS = {  # where a broker and a log meet the operating system
     "quothlog": ("broker/quothlog/storage/",),
     "quothd": tuple(
         f"broker/quothd/{room}"
-        for room in ("broker.py", "daemon.py", "main.py", "threads/", "config/", "service/", "datadir/")
+        for room in (
+            "broker.py",
+            "daemon.py",
+            "main.py",
+            "threads/",
+            "config/",
+            "service/",
+            "datadir/",
+            "gateways/",
+        )
     ),
 }
 
@@ -147,9 +160,21 @@ def test_imports_run_one_way() -> None:
         for _, name in packages_imported(module)
         if name in PACKAGES and name not in MAY_IMPORT[package] | {package}
         if not (name == "quothlog" and path.startswith(SPARK))
+        if not (name == "quoth" and path.startswith(GATEWAYS))
     )
     hold_limit("a package may import only some of ours", wrong)
     hold("modules that import each other", [one for folder in PACKAGES.values() for one in circles(folder)])
+
+
+def test_a_gateway_and_the_broker_import_nothing_of_each_other() -> None:
+    wrong = [
+        f"{path}:{line} {name}"
+        for path, module in sources(PACKAGES["quothd"])
+        for line, name in imported(module)
+        if name.startswith("quothd") and path.startswith(GATEWAYS) != name.startswith("quothd.gateways")
+        if path.startswith(GATEWAYS) or name.startswith("quothd.gateways")
+    ]
+    hold("a gateway is a process beside the broker", wrong)
 
 
 def test_deciding_parts_take_clock_and_system_as_arguments() -> None:

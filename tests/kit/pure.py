@@ -14,7 +14,7 @@ from quothwire import native
 from quothwire.errors import QuothError
 
 needs_compiled = pytest.mark.skipif(
-    native.implementation() != "C", reason=f"compares compiled functions: {native.implementation()}"
+    native.implementation() != "C", reason=f"needs compiled functions: {native.implementation()}"
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from quoth import Client, Message
@@ -17,6 +18,10 @@ from quothrules.rule import RuleSet
 POINTER = 1_767_323_045_000_001
 """The second of January 2026, 03:04:05 UTC, and a microsecond."""
 SECOND = 1_000_000
+CATASTROPHE = b"a" * 60 + b"!"
+"""A value in which a search for `^(a+)+$` takes longer than the age of the universe."""
+UNHURRIED_S = 60.0
+"""A deadline of rules that a busy machine keeps."""
 
 
 def record(
@@ -34,8 +39,9 @@ def view(message: Message, age: float = 0.0) -> RecordView:
 
 
 def rules_of(text: str, topics: str = 'topics = ["*"]') -> RuleSet:
-    """Parse rules behind the line of their topics."""
-    return parse_rule_file(f"{topics}\n{text}", "rules.toml", "test")
+    """Parse rules behind the line of their topics. They have much time unless they name a deadline."""
+    rules = parse_rule_file(f"{topics}\n{text}", "rules.toml", "test")
+    return rules if "deadline" in text else replace(rules, deadline=UNHURRIED_S)
 
 
 def rule_of(lines: str) -> RuleSet:

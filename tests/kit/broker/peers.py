@@ -195,10 +195,10 @@ class FastPeer(Peer):
     def send_publish(self, topic: str, values: Sequence[bytes], durability: str = "", **of: Any) -> int:
         return self.send(Publish(durability), topic, encoded(values, **of))
 
-    def fetch(self, topic: str, after: int = 0, **arguments: int) -> Found:
+    def fetch(self, topic: str, after: int = 0, **arguments: Any) -> Found:
         return found_in(self.request(Fetch(after=after, **arguments), topic), after)
 
-    def send_fetch(self, topic: str, after: int = 0, **arguments: int) -> int:
+    def send_fetch(self, topic: str, after: int = 0, **arguments: Any) -> int:
         return self.send(Fetch(after=after, **arguments), topic)
 
     def read_all(self, topic: str, after: int = 0, **arguments: int) -> list[Record]:

@@ -9,7 +9,6 @@ import contextlib
 import os
 import selectors
 import socket
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -19,14 +18,14 @@ import zmq
 from kit.broker.peers import Context
 from kit.deadlines import pause
 from kit.machine.ports import free_port
+from kit.zmtp import reset
 from quothwire.closing import Closeable
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer, Call
+from quothwire.protocol.messages import Operation
 
 _PIECE = 2**16
-_RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER: closing sends a reset and throws away unsent bytes."""
 
 
 class ProxyThread(Closeable):
@@ -198,8 +197,7 @@ class Wire(ProxyThread):
             self._pairs.pop(end, None)
             if end in self._selector.get_map():
                 self._selector.unregister(end)
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            end.close()
+            reset(end)
 
 
 Lost = bool
@@ -235,6 +233,10 @@ class Meddler(ProxyThread):
         self._back.set(zmq.RECONNECT_IVL, 10)
         self._back.connect(broker_url)
         self.start()
+
+    def count(self, operation: Operation) -> int:
+        """Return how many requests of an operation clients have sent."""
+        return sum(call.operation is operation for call in self.requests)
 
     def _run(self) -> None:
         poller = zmq.Poller()

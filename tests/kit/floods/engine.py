@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import select
 import socket
-import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -16,9 +15,8 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from kit.deadlines import pause
-from kit.zmtp import GREETING_BYTES, opening
+from kit.zmtp import GREETING_BYTES, opening, reset
 
-_RESET = struct.pack("ii", 1, 0)
 _POLL_S = 0.05
 _REFUSED_S = 0.02
 _CHUNK = 2**18
@@ -213,7 +211,7 @@ class Engine:
 
 
 def _close(one: socket.socket, end: End) -> None:
-    """Close a socket without waiting for anything. A reset leaves no port in use for a minute."""
+    """Close a socket without waiting for anything."""
     if end is End.RESET:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        reset(one)
     one.close()

@@ -22,6 +22,8 @@ from quothcli.application import run
 COMMAND = python_of("quothcli.main")
 COMMAND_S = 60.0
 """The time for a whole command, on a busy machine."""
+PATIENT_DOCTOR = "from quothcli.commands.doctor import broker; broker.ANSWER_S = 20.0"
+"""A prelude: a busy machine may need longer to answer `quoth doctor` than a person waits for that."""
 _ALONE = {"serve", "service", "demo", "bench"}
 """Commands that change their process."""
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "Warning")

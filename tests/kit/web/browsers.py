@@ -14,9 +14,9 @@ from playwright.sync_api import (
     BrowserContext,
     Dialog,
     Error,
+    Locator,
     Page,
     Request,
-    TimeoutError,
     expect,
     sync_playwright,
 )
@@ -132,12 +132,6 @@ def serious_findings(page: Page) -> list[str]:
     return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found if one["impact"] in SERIOUS]
 
 
-def table_texts(page: Page, name: str, column: int = 0) -> list[str]:
-    """Return the texts of a column of a table, once it is there."""
-    table = page.get_by_role("region", name=name, exact=True)
-    try:
-        table.wait_for()
-    except TimeoutError:
-        raise AssertionError(f"no table {name!r} in {page.locator('body').inner_text()[:1_000]}") from None
-    cells = table.locator(f"tbody tr > :nth-child({column + 1})")
-    return list(cells.evaluate_all("(cells) => cells.map((cell) => cell.innerText.trim())"))
+def table_column(page: Page, table: str, column: int = 0) -> Locator:
+    """Find the fields of a column of a table, for expect() to wait for what they hold."""
+    return page.get_by_role("region", name=table, exact=True).locator(f"tbody tr > :nth-child({column + 1})")

@@ -7,18 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kit.client.keyed import UNCHECKED_S, KeyedBroker, auth_error_of, without_authenticator
+from kit.client.keyed import FOREVER_S, UNCHECKED_S, KeyedBroker, auth_error_of, without_authenticator
 from kit.client.records import Connect, staged
 from kit.keys import KeyFiles, new_key
 from kit.machine.commands import run_script
 from quoth import RequestError
 from quoth.connection.endpoint import Endpoint
 from quothwire.security.key_file import Key, read_key
-
-AT_ONCE_S = 2.0
-FOREVER_S = 60.0
-"""A timeout that no test reaches."""
-
 
 # -- a key that is known ------------------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ import pytest
 import zmq
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.peers import refused
+from kit.broker.peers import Peers, refused
+from kit.broker.subscribers import counted
 from kit.client.outages import late, served_after
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.machine.networks import can_be_had
@@ -31,6 +32,7 @@ from quoth.forward.forwarder import Forwarder
 from quoth.forward.window import ForwardedBatch
 from quoth.merging.multi_reader import MultiReader, ReadPlan
 from quoth.merging.rounds import ROUND_REST_MAX_S
+from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import Ping, Pong, Topics
 
@@ -41,6 +43,7 @@ SECONDS = {"killed": 1.5, "frozen": 1.5, "cut": 4.0}
 KINDS = tuple(SECONDS) if can_be_had() else ("killed", "frozen")
 LONG_S = 600.0
 STALLED_S = times(4, 12)
+UNREAD = 3_000
 NOW = 1_000.0
 
 
@@ -79,6 +82,25 @@ def test_a_broker_that_reads_nothing_for_a_while_keeps_its_clients() -> None:
             assert (link.connected, link.reconnects) == (True, 0)
             stalled.set(zmq.RCVTIMEO, 20_000)
             assert len([stalled.recv_multipart() for _ in range(40)]) == 40
+        finally:
+            link.close()
+
+
+def test_a_client_with_thousands_of_unread_answers_outlives_its_broker(
+    start_broker: StartBroker, peers: Peers
+) -> None:
+    """libzmq has heartbeats and stops to read at a thousand answers by default, which ended the process."""
+    broker = start_broker()
+    other = peers.fast(broker)
+    with zmq.Context() as context:
+        link = Link(context, Endpoint(broker.url))
+        try:
+            for number in range(UNREAD):
+                assert link.socket.poll(int(DEADLINE_S * 1_000), zmq.POLLOUT)
+                link.send([*binary_codec.encode_request(Ping(), number, "")])
+            eventually(lambda: counted(other, "requests") > UNREAD, "they are answered")
+            broker.kill()
+            eventually(lambda: link.wait(0.1) or link.connected is False, "the link knows that it is gone")
         finally:
             link.close()
 

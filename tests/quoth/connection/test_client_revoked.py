@@ -11,17 +11,15 @@ import pytest
 
 import quoth
 from kit.broker.proxies import Wire
-from kit.client.keyed import KeyedBroker, auth_error_of
+from kit.client.keyed import FOREVER_S, KeyedBroker, auth_error_of
 from kit.client.records import Connect, values
-from kit.deadlines import DEADLINE_S, eventually, hold
+from kit.deadlines import DEADLINE_S, becomes, eventually, hold
 from kit.keys import new_key
 from kit.text.wording import error_of
 from quoth import AuthError, Client, ProducerError
 from quoth.connection.send_loop import REFUSED_S
 from quothwire.security.key_file import read_key
 
-FOREVER_S = 60.0
-"""A timeout that no test reaches."""
 UNKNOWN = "does not know the key of alice"
 
 
@@ -59,16 +57,22 @@ WAITING: dict[str, Callable[[Client, str], object]] = {
 }
 
 
+def waits_are(beside: Client, count: int) -> None:
+    """Wait until so many requests wait at the broker."""
+    becomes(lambda: beside.status().waits, count, f"{count} requests wait")
+
+
 @pytest.mark.parametrize("wait", WAITING.values(), ids=WAITING)
 def test_a_call_that_waits_ends_when_the_key_is_revoked(
     keyed: KeyedBroker,
     client: Client,
+    connect: Connect,
     topic: str,
     pool: ThreadPoolExecutor,
     wait: Callable[[Client, str], object],
 ) -> None:
     waiting = pool.submit(wait, client, topic)
-    hold(lambda: not waiting.done(), "it waits", 0.2)
+    waits_are(connect(keyed.url, key=keyed.owner), 1)
     keyed.revoke()
     assert UNKNOWN in auth_error_of(waiting.result, DEADLINE_S).text
     keyed.allow()
@@ -76,10 +80,10 @@ def test_a_call_that_waits_ends_when_the_key_is_revoked(
 
 
 def test_all_calls_that_wait_end_when_the_key_is_revoked(
-    keyed: KeyedBroker, client: Client, topic: str, pool: ThreadPoolExecutor
+    keyed: KeyedBroker, client: Client, connect: Connect, topic: str, pool: ThreadPoolExecutor
 ) -> None:
     waiting = [pool.submit(next, client.tail(topic)) for _ in range(4)]
-    hold(lambda: not any(one.done() for one in waiting), "they wait", 0.2)
+    waits_are(connect(keyed.url, key=keyed.owner), 4)
     keyed.revoke()
     for one in waiting:
         assert "whether it took effect is not known" in auth_error_of(one.result, DEADLINE_S).text
@@ -89,7 +93,7 @@ def test_an_iteration_goes_on_when_the_key_is_known_again(
     keyed: KeyedBroker, stack: ExitStack, topic: str
 ) -> None:
     """In an event loop an error ends it."""
-    client = stack.enter_context(quoth.connect(keyed.url, key=keyed.alice))
+    client = stack.enter_context(quoth.connect(keyed.url, key=keyed.alice, timeout=FOREVER_S))
     client.publish(topic, [b"one"])
     with client.tail_many([topic], after=0) as tail:
         assert next(tail).value == b"one"

@@ -6,9 +6,11 @@ import errno
 import os
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import pytest
 from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually, pause
 from kit.spark.workers import LocalWorkers
-from quoth.spark import connections
+from quoth.spark import connections, workers
 from quoth.spark.workers import GIVEN_UP_S, PAUSE_MAX_S, SparkWorkers, perform, until_next_look
 from quothwire.errors import CODES, Disconnected, RequestError, Unavailable, error
 
@@ -33,15 +35,19 @@ def broker(start_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
 
 
 def asks(url: str, directory: Path, part: int, wait: float = WAIT_S) -> int:
-    """The work of a task: it reports its process, and calls the broker."""
-    (directory / f"part {part}").write_text(str(os.getpid()))
+    """The work of a task: it reports its process and the time, and calls the broker."""
+    (directory / f"part {part}").write_text(f"{os.getpid()} {time.monotonic()}")
     connections.client(url, wait).ping()
     return 2 * part
 
 
 def test_broker_without_an_answer_is_not_awaited_again_for_a_while(
-    broker: BrokerProcess, start_broker: Callable[..., BrokerProcess], tmp_path: Path
+    broker: BrokerProcess,
+    start_broker: Callable[..., BrokerProcess],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(workers, "GIVEN_UP_S", 60.0)
     work = partial(asks, broker.url, tmp_path)
     assert perform(LocalWorkers(), work, range(3), broker.url) == [0, 2, 4]
     broker.kill()
@@ -53,9 +59,12 @@ def test_broker_without_an_answer_is_not_awaited_again_for_a_while(
     other = start_broker(directory=tmp_path / "other")
     assert perform(LocalWorkers(), partial(asks, other.url, tmp_path), [1], other.url) == [2]
     broker.restart()
+    monkeypatch.setattr(workers, "GIVEN_UP_S", 0.1)
+    with pytest.raises(Disconnected):
+        perform(LocalWorkers(), work, [1, 2], broker.url)  # prolongs the time, now by less
 
     def is_asked_again() -> bool:
-        pause(GIVEN_UP_S + 0.1)  # each call before that prolongs the time
+        pause(0.2)
         with suppress(Disconnected):
             return perform(LocalWorkers(), work, [1, 2], broker.url) == [2, 4]
         return False
@@ -98,9 +107,13 @@ def test_each_worker_of_spark_waits_once(
     broker.kill()
     with pytest.raises(Disconnected, match="no broker answers"):
         perform(SparkWorkers(spark), partial(asks, broker.url, tmp_path), range(PARTS), broker.url)
-    waited = [path.read_text() for path in tmp_path.glob("part *")]
-    assert 0 < len(waited) < PARTS
-    assert len(set(waited)) == len(waited)
+    waited: defaultdict[str, list[float]] = defaultdict(list)
+    for path in tmp_path.glob("part *"):
+        process, began = path.read_text().split()
+        waited[process].append(float(began))
+    assert 0 < sum(map(len, waited.values())) < PARTS
+    for times in waited.values():  # only one that had no task for so long waits again
+        assert all(later - earlier > GIVEN_UP_S for earlier, later in pairwise(sorted(times)))
 
 
 def refuses(part: int) -> int:

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.deadlines import eventually
 from kit.web.browsers import NARROW, WatchedBrowser, connected, serious_findings
 from kit.web.servers import WebProcess
 
@@ -54,6 +55,7 @@ def filled(broker: BrokerProcess) -> str:
         with client.group("orders", "billing", max_attempts=1) as member:
             for message in member.fetch(3):
                 message.term("not wanted")
+        eventually(lambda: client.groups("orders")[0].dead == 3, "the dead letters are written")
         client.publish("quoth.rules", RULES.encode(), key=b"routing", headers={"action": b"set"})
     return broker.url
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -14,14 +15,15 @@ from playwright.sync_api import expect
 import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
-from kit.web.browsers import WatchedBrowser, connected, table_texts
+from kit.web.browsers import WatchedBrowser, connected, table_column
+from quothweb.dashboard.view import ANSWER_S
 from quothweb.dashboard.widgets.orders import KEPT, SortedOrders
 from quothweb.monitoring.observer import BrokerObserver
 
 from ..conftest import StartWeb
 
-AWAY_S = 4.0
-"""Time after which a request to a broker that hangs fails, were it made."""
+AWAY_S = 20.0
+"""Far longer than a page waits for the broker."""
 
 
 def test_table_is_searched_sorted_and_paged_by_the_server(
@@ -35,8 +37,9 @@ def test_table_is_searched_sorted_and_paged_by_the_server(
     page = browser.open(f"{web.url}/topics")
     main = page.get_by_role("main")
     expect(main).to_contain_text("1 to 50 of 121")
-    assert table_texts(page, "Topics")[:2] == ["other", "topic.000"]
-    assert len(table_texts(page, "Topics")) == 50
+    expect(table_column(page, "Topics")).to_have_text(
+        ["other", *(f"topic.{number:03}" for number in range(49))]
+    )
     page.get_by_role("button", name="Next").press("Enter")
     expect(main).to_contain_text("51 to 100 of 121")
     page.get_by_role("searchbox").fill("TOPIC.11")
@@ -46,12 +49,13 @@ def test_table_is_searched_sorted_and_paged_by_the_server(
     expect(page.get_by_role("columnheader", name="Records", exact=True)).to_have_attribute(
         "aria-sort", "descending"
     )
-    counts = table_texts(page, "Topics", 1)
-    assert counts == sorted(counts, reverse=True)
+    counts = sorted((str(number % 7 + 1) for number in range(110, 120)), reverse=True)
+    expect(table_column(page, "Topics", 1)).to_have_text(counts)
+    expect(page).to_have_url(re.compile("sort=records"))
     page.reload()
     connected(page)
-    assert page.get_by_role("searchbox").input_value() == "TOPIC.11"
-    assert table_texts(page, "Topics", 1) == counts, "the URL has the order"
+    expect(page.get_by_role("searchbox")).to_have_value("TOPIC.11")
+    expect(table_column(page, "Topics", 1)).to_have_text(counts)
     page.goto(f"{web.url}/topics?page=999999&sort=nothing&down=x")
     expect(main).to_contain_text("101 to 121 of 121")
 
@@ -86,14 +90,17 @@ def test_no_page_waits_for_a_broker_that_hangs(start_broker: StartBroker, start_
     with quoth.connect(broker.url) as client:
         client.publish("orders", b"a")
     web = start_web(broker.url, poll_interval=0.2, timeout=AWAY_S)
-    with httpx.Client(base_url=web.url, timeout=20) as http:
+    paths = ("/", "/topic/orders", "/topic/orders/records", "/rules", "/configuration")
+    with httpx.Client(base_url=web.url, timeout=AWAY_S) as http:
         eventually(lambda: "orders" in http.get("/topics").text, "the topic is listed")
+        for path in paths:  # with all that only the first one loads
+            http.get(path)
         broker.freeze()
         try:
-            eventually(lambda: http.get("/readyz").status_code == 503, "the broker does not answer")
-            for path in ("/", "/topic/orders", "/topic/orders/records", "/rules", "/configuration"):
+            eventually(lambda: http.get("/readyz").status_code == 503, "the broker does not answer", 60)
+            for path in paths:
                 answered = http.get(path).elapsed.total_seconds()
-                assert answered < AWAY_S / 2, path
+                assert answered < 0.8 * ANSWER_S, f"{path} has asked, and waited until that failed"
         finally:
             os.kill(broker.pid, signal.SIGCONT)
         eventually(lambda: "durability" in http.get("/topic/orders").text, "it goes on")

@@ -77,11 +77,14 @@ def test_what_is_given_back_comes_again(http: httpx.Client, path: str) -> None:
         http.post(f"{path}/ack", json={"pointers": [again[0]["pointer"]]})
 
 
-def test_a_lease_that_is_lost_has_no_effect(http: httpx.Client, path: str) -> None:
+def test_a_lease_that_is_lost_has_no_effect(
+    http: httpx.Client, client: quoth.Client, path: str, topic: str
+) -> None:
     """An ack counts, and a lease that was extended is not lost."""
     http.patch(path, json={"max_in_flight": 2})
-    short = fetch(http, path, lease="1s")
-    assert settle(http, path, "extend", short, seconds="30s").json()["done"] == 1
+    kept = fetch(http, path)
+    assert settle(http, path, "extend", kept, seconds="60s").json()["done"] == 1
+    assert client.group(topic, "workers", create=False).pending()[0].seconds > 20, "it was extended"
     lost = fetch(http, path, lease="50ms")
     again = eventually(lambda: fetch(http, path, limit=1)["records"], "the lease has ended")
     assert again[0]["pointer"] == lost["records"][0]["pointer"]
@@ -91,7 +94,7 @@ def test_a_lease_that_is_lost_has_no_effect(http: httpx.Client, path: str) -> No
     assert settle(http, path, "ack", lost).json() == {
         "done": 1, "late": 1, "lost": [], "durability": "written",
     }  # fmt: skip
-    assert settle(http, path, "nack", short).json()["done"] == 1
+    assert settle(http, path, "nack", kept).json()["done"] == 1
 
 
 def test_a_record_that_is_given_up_becomes_a_dead_letter(

@@ -99,7 +99,6 @@ def test_a_client_that_reads_nothing_is_disconnected(
         path = f"/api/v1/topics/{topic}/records?limit=1000000"
         connection.sendall(head(path, "GET", "Accept: application/octet-stream"))
         assert connection.recv(100)
-        assert _connections(strict) == 1
         eventually(lambda: not _connections(strict), "it is disconnected")
         with strict.client() as http:
             assert http.get("/topics").status_code == 200
@@ -108,12 +107,14 @@ def test_a_client_that_reads_nothing_is_disconnected(
 def test_a_websocket_that_reads_nothing_is_disconnected(
     strict: WebProcess, broker: BrokerProcess, topic: str
 ) -> None:
-    with quoth.connect(broker.url) as client, raw(strict) as connection:
+    upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+    key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+    request = head(f"/api/v1/topics/{topic}/tail", "GET", *upgrade, key)
+    with quoth.connect(broker.url) as client, contextlib.ExitStack() as stack:
         client.publish(topic, b"v")
+        connection = stack.enter_context(raw(strict))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
-        key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
-        connection.sendall(head(f"/api/v1/topics/{topic}/tail", "GET", *upgrade, key))
+        connection.sendall(request)
         assert connection.recv(12) == b"HTTP/1.1 101"
         for _ in range(20):
             client.publish(topic, [bytes(1_000)] * 5_000)
@@ -145,17 +146,20 @@ def test_a_large_body_is_refused_by_its_length_and_by_counting(strict: WebProces
             assert ended(connection)[9:12] in (b"400", b"413")
 
 
-def test_bodies_of_all_requests_share_a_memory(strict: WebProcess, topic: str) -> None:
+def test_bodies_of_all_requests_share_a_memory(
+    broker: BrokerProcess, start_web: StartWeb, topic: str
+) -> None:
     """The bytes of one that has gone are free again."""
-    with raw(strict) as connection:
-        request = head(f"/api/v1/topics/{topic}", "POST", "Content-Length: 9000")
-        connection.sendall(request + bytes(8_000))
-        with strict.client() as http:
-            path = f"/topics/{topic}"
-            eventually(lambda: http.post(path, content=bytes(7_000)).is_error, "its bytes are counted")
-            answer = http.post(path, content=bytes(7_000))
+    web = start_web(broker.url, body_bytes_max=10_000, bodies_bytes_max=15_000)
+    with raw(web) as connection:
+        path = f"/api/v1/topics/{topic}"
+        connection.sendall(head(path, "POST", "Content-Length: 9000", "Expect: 100-continue"))
+        assert connection.recv(4_096).startswith(b"HTTP/1.1 100 "), "its bytes are counted"
+        connection.sendall(bytes(8_000))
+        with web.client() as http:
+            answer = http.post(f"/topics/{topic}", content=bytes(7_000))
             assert (answer.status_code, code_of(answer)) == (503, "overloaded")
-    with strict.client() as http:
+    with web.client() as http:
         eventually(
             lambda: http.post(f"/topics/{topic}", content=bytes(10_000)).status_code == 201, "they are free"
         )

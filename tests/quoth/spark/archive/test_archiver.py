@@ -289,8 +289,8 @@ def test_following_looks_again_soon_after_an_outage_however_long_its_interval_is
 
     broker = start_broker()
     scene.client = connect(broker)
-    scene.client.timeout = 1.0
     scene.publish([5])
+    scene.client.timeout = 1.0
     archive = scene.archiver(sleep=sleep)
     broker.kill()
     following = pool.submit(archive.follow, 3_600.0)
