@@ -31,6 +31,7 @@ DOCUMENTS = {
     "client/python/quoth/spark/README.md": "Spark",
     "client/python/quoth/spark/archive/README.md": "Archives",
     "client/c/README.md": "C",
+    "client/examples/README.md": "Examples",
     "tools/REFERENCE.md": "Commands",
     "client/PROTOCOL.md": "Protocol",
     "broker/FORMAT.md": "Format",
