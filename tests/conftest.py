@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import zmq
+from hypothesis import HealthCheck, settings
 from xdist.workermanage import NodeManager  # type: ignore[import-untyped]
 
 from kit.broker.brokers import BrokerProcess, StartBroker
@@ -31,9 +32,14 @@ SLOW = frozenset(("test_check.py", "test_house.py", "test_packaging.py", "test_s
 
 
 def pytest_configure() -> None:
-    """Begin as in the foreground, wherever the tests are started; let Ctrl-C end workers that hang soon."""
+    """Begin as in the foreground, wherever the tests are started; let Ctrl-C end workers that hang soon.
+
+    Hypothesis does not measure the time of examples: other programs of the machine take most of it.
+    """
     hear_interrupts()
     NodeManager.EXIT_TIMEOUT = 2
+    settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("unhurried")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -365,8 +365,6 @@ class GroupMachine(RuleBasedStateMachine):
 GroupMachine.TestCase.settings = settings(
     max_examples=times(40, 1_000),
     stateful_step_count=times(40, 60),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 test_groups_keep_their_promises = GroupMachine.TestCase
 

@@ -274,7 +274,7 @@ def files(draw: st.DrawFn) -> tuple[bytes, bytes | None]:
 
 
 @given(files(), st.booleans())
-@settings(max_examples=times(400, 3_000), deadline=None)
+@settings(max_examples=times(400, 3_000))
 def test_any_bytes_are_records_and_gaps(found: tuple[bytes, bytes | None], newest: bool) -> None:
     """The records are bytes of the data, in order, and every other byte of the data is in a finding."""
     data, index = found
@@ -308,7 +308,7 @@ def test_file_that_shrinks_meanwhile_ends_there(tmp_path: Path) -> None:
 
 
 @given(files())
-@settings(max_examples=times(100, 1_000), deadline=None)
+@settings(max_examples=times(100, 1_000))
 def test_any_bytes_are_an_error_only_for_a_record_that_is_too_large(
     found: tuple[bytes, bytes | None],
 ) -> None:

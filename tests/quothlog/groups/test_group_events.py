@@ -23,7 +23,7 @@ acts = st.one_of(
 )
 
 
-@settings(max_examples=times(300, 20_000), deadline=None)
+@settings(max_examples=times(300, 20_000))
 @given(st.lists(acts, max_size=25))
 def test_a_replay_gives_the_records_that_are_not_finished(calls: list[GroupCall]) -> None:
     """With their attempts, and the dead letters that are on their way."""
@@ -43,7 +43,7 @@ def test_a_replay_gives_the_records_that_are_not_finished(calls: list[GroupCall]
     )  # fmt: skip
 
 
-@settings(max_examples=times(100, 5_000), deadline=None)
+@settings(max_examples=times(100, 5_000))
 @given(st.lists(acts, max_size=25))
 def test_without_any_one_event_nothing_more_is_finished(calls: list[GroupCall]) -> None:
     """Records may come twice where the log is damaged, and are never lost."""
@@ -55,7 +55,7 @@ def test_without_any_one_event_nothing_more_is_finished(calls: list[GroupCall]) 
         assert history.unfinished(found) >= expected, f"without event {row}"
 
 
-@settings(max_examples=times(100, 5_000), deadline=None)
+@settings(max_examples=times(100, 5_000))
 @given(st.lists(acts, max_size=25))
 def test_the_ordinal_at_the_cursor_is_known_after_a_restart(calls: list[GroupCall]) -> None:
     """Retention is counted exactly by that."""

@@ -25,7 +25,7 @@ def check(spans: RangeList[Span], expected: list[Span]) -> None:
     assert spans.between(0, POINTER_MAX) == expected
 
 
-@settings(max_examples=times(60, 3_000), deadline=None)
+@settings(max_examples=times(60, 3_000))
 @given(st.data(), st.integers(2, 5))
 def test_blocks_are_one_list(data: st.DataObject, block_max: int) -> None:
     spans, expected = RangeList[Span](block_max), list[Span]()

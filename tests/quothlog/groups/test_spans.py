@@ -38,7 +38,7 @@ def pointers_of(found: Iterable[tuple[int, int]]) -> list[int]:
 bounds = st.tuples(st.integers(0, HIGHEST + 1), st.integers(0, HIGHEST + 1)).map(sorted)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(batches(), bounds)
 def test_extents_answer_as_a_list_of_pointers_does(found: list[tuple[int, int]], between: list[int]) -> None:
     after, until = between
@@ -105,7 +105,7 @@ def tables(draw: st.DrawFn) -> Shadow:
     return shadow
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(tables(), st.lists(st.tuples(bounds, st.booleans()), max_size=8))
 def test_cuts_and_removals_keep_every_other_record(
     shadow: Shadow, cuts: list[tuple[list[int], bool]]
@@ -130,7 +130,7 @@ def test_cuts_and_removals_keep_every_other_record(
             assert all(span.state is SpanState.GONE for span in inside)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(tables(), st.integers(0, HIGHEST), st.integers(1, 3))
 def test_a_page_of_spans_begins_behind_the_last_record_of_the_page_before(
     shadow: Shadow, after: int, limit: int
@@ -145,7 +145,7 @@ def test_a_page_of_spans_begins_behind_the_last_record_of_the_page_before(
     assert first is None or page[0].after < first <= page[0].until
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(batches(), st.lists(bounds, max_size=30))
 def test_spans_are_no_more_than_the_gaps_between_them(
     found: list[tuple[int, int]], acks: list[list[int]]

@@ -34,7 +34,7 @@ def batches(draw: st.DrawFn) -> tuple[dict[str, Any], int, int]:
     return columns, start, draw(st.integers(start + 1, count))
 
 
-@settings(max_examples=times(300, 20_000), deadline=None)
+@settings(max_examples=times(300, 20_000))
 @given(batches(), st.booleans())
 def test_a_part_is_the_batch_of_its_records(
     given_: tuple[dict[str, Any], int, int], of_producer: bool
@@ -54,7 +54,7 @@ def test_a_part_is_the_batch_of_its_records(
         assert mine == (others[start:end] if others is not None else None)
 
 
-@settings(max_examples=times(100, 5_000), deadline=None)
+@settings(max_examples=times(100, 5_000))
 @given(batches(), st.data())
 def test_no_part_is_made_of_a_batch_that_is_damaged(
     given_: tuple[dict[str, Any], int, int], data: st.DataObject

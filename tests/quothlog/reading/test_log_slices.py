@@ -96,7 +96,7 @@ def content(rows: list[FileRange]) -> bytes:
 seeds = given(st.integers(0, 2**32 - 1))
 
 
-@settings(max_examples=times(30, 1_000), deadline=None)
+@settings(max_examples=times(30, 1_000))
 @seeds
 def test_every_range_decodes_to_its_records(seed: int) -> None:
     with grown(seed) as (log, records):
@@ -117,7 +117,7 @@ def test_every_range_decodes_to_its_records(seed: int) -> None:
             assert piece.next == (until if until <= newest else max(after, piece.last))
 
 
-@settings(max_examples=times(40, 1_000), deadline=None)
+@settings(max_examples=times(40, 1_000))
 @seeds
 def test_slices_that_follow_each_other_hold_every_record_once(seed: int) -> None:
     with grown(seed) as (log, records):
@@ -141,7 +141,7 @@ def test_slices_that_follow_each_other_hold_every_record_once(seed: int) -> None
         assert (piece.data, piece.ordinal, piece.next) == (b"", -1, cursor)
 
 
-@settings(max_examples=times(40, 1_000), deadline=None)
+@settings(max_examples=times(40, 1_000))
 @seeds
 def test_advance_and_covers_say_what_the_records_say(seed: int) -> None:
     with grown(seed) as (log, records):
@@ -280,7 +280,7 @@ def test_bytes_of_another_log_or_in_another_order_are_damaged(log: Log) -> None:
         decode(one + overlapping, log.log_id)
 
 
-@settings(max_examples=times(300, 20_000), deadline=None)
+@settings(max_examples=times(300, 20_000))
 @given(st.binary(max_size=300), st.integers(0, 2**64 - 1), st.integers(0, POINTER_MAX))
 def test_any_bytes_are_records_or_damaged(raw: bytes, log_id: int, after: int) -> None:
     found: list[Record] = []

@@ -78,7 +78,7 @@ def cursors(stored: Batches) -> list[int]:
 every_log = given(st.integers(0, 2**32 - 1))
 
 
-@settings(max_examples=times(12, 300), deadline=None)
+@settings(max_examples=times(12, 300))
 @every_log
 def test_count_of_a_range_equals_the_records_read_from_it(seed: int) -> None:
     with grown(seed) as (log, stored):
@@ -98,7 +98,7 @@ def test_count_of_a_range_equals_the_records_read_from_it(seed: int) -> None:
             assert sum(one.records for one in parts) == found.records
 
 
-@settings(max_examples=times(12, 300), deadline=None)
+@settings(max_examples=times(12, 300))
 @every_log
 def test_advances_return_the_largest_range_within_the_limits(seed: int) -> None:
     """As many records as asked for; by bytes whole batches, and one at least."""
@@ -130,7 +130,7 @@ def test_advances_return_the_largest_range_within_the_limits(seed: int) -> None:
             after, left = found.until, left[len(taken) :]
 
 
-@settings(max_examples=times(12, 300), deadline=None)
+@settings(max_examples=times(12, 300))
 @every_log
 def test_parts_hold_the_same_records_and_none_is_empty_or_too_large(seed: int) -> None:
     with grown(seed) as (log, stored):

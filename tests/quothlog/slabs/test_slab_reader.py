@@ -49,7 +49,7 @@ def bytes_at(directory: Path, address: int, size: int) -> list[bytes]:
 
 
 @given(st.lists(st.tuples(SLABS, SHIFTS), max_size=4), st.booleans())
-@settings(max_examples=times(150, 1_000), deadline=None)
+@settings(max_examples=times(150, 1_000))
 def test_any_bytes_are_records_and_gaps_side_by_side(slabs: list[tuple[bytes, int]], finished: bool) -> None:
     with TemporaryDirectory() as name:
         directory = Path(name)
@@ -73,7 +73,7 @@ def test_any_bytes_are_records_and_gaps_side_by_side(slabs: list[tuple[bytes, in
 
 
 @given(st.lists(st.tuples(SLABS, SHIFTS), min_size=1, max_size=3), st.data())
-@settings(max_examples=times(150, 1_000), deadline=None)
+@settings(max_examples=times(150, 1_000))
 def test_any_address_continues_or_is_refused(slabs: list[tuple[bytes, int]], data: st.DataObject) -> None:
     """Both readings give the same from there on."""
     with TemporaryDirectory() as name:
@@ -97,7 +97,7 @@ def test_any_address_continues_or_is_refused(slabs: list[tuple[bytes, int]], dat
 
 @given(SLABS, st.binary(max_size=200))
 @example(b"\x0c\0\0\0\0\0" + encode_record(bytes(5)) + b"\0", b"")
-@settings(max_examples=times(100, 1_000), deadline=None)
+@settings(max_examples=times(100, 1_000))
 def test_a_growing_slab_gives_what_the_whole_one_gives(before: bytes, value: bytes) -> None:
     """Byte by byte, as a buffer of a writer may come to the disk. Only gaps may end elsewhere."""
     content = before + encode_record(value or b"x") + encode_record(b"the last")
@@ -223,7 +223,7 @@ def test_whole_records_behind_a_torn_one_are_returned_where_it_would_have_ended(
     st.lists(st.integers(1, 20), min_size=1, max_size=30),
     st.data(),
 )
-@settings(max_examples=times(150, 2_000), deadline=None)
+@settings(max_examples=times(150, 2_000))
 def test_a_torn_record_takes_no_whole_one_with_it(torn: bytes, sizes: list[int], data: st.DataObject) -> None:
     """Wherever its declared end lies: among the records, at the end of the slab, or beyond it."""
     values = [b"%c" % (97 + row % 26) * size for row, size in enumerate(sizes)]
@@ -274,11 +274,15 @@ def test_many_slabs_cost_what_few_cost_each(directory: Path) -> None:
     record, seconds = encode_record(b"v"), []
     directory.mkdir()
     made = 0
+
+    def measured() -> float:
+        began = time.process_time()
+        assert sum(1 for _ in SlabReader(directory)) == count
+        return time.process_time() - began
+
     for count in (1_000, 8_000):
         for row in range(made, count):
             (directory / slab_name(len(record) * row)).write_bytes(record)
         made = count
-        began = time.process_time()
-        assert sum(1 for _ in SlabReader(directory)) == count
-        seconds.append(time.process_time() - began)
+        seconds.append(min(measured() for _ in range(3)))
     assert seconds[1] < 20 * seconds[0], seconds

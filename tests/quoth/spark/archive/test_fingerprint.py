@@ -14,7 +14,7 @@ from quoth.spark.archive.fingerprint import MODULUS, fingerprint, total
 from quoth.spark.archive.parquet import SCHEMA
 
 Cells = dict[str, Any]
-examples = settings(deadline=None, max_examples=times(40, 400))
+examples = settings(max_examples=times(40, 400))
 
 some_headers = st.lists(
     st.fixed_dictionaries({"key": st.text(max_size=3), "value": st.binary(max_size=3)}), max_size=3

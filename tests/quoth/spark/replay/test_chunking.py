@@ -14,7 +14,7 @@ from kit.scale import times
 from quoth.spark.replay.chunking import Chunk, ChunkLimits, ChunkPart, FileGroup, by_size, by_time
 
 LIMITS = ChunkLimits(records=40, bytes=4_000)
-examples = settings(deadline=None, max_examples=times(40, 400))
+examples = settings(max_examples=times(40, 400))
 
 Positions = dict[FileGroup, list[int]]
 """The positions of the records of each group."""

@@ -44,7 +44,7 @@ def as_read(record: Record) -> tuple[bytes | None, bytes, bytes]:
 # -- what tasks read ----------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=times(30, 300))
+@settings(max_examples=times(30, 300))
 @given(
     st.lists(
         st.tuples(

@@ -79,7 +79,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None, print_blob=True)
+@settings(max_examples=80, print_blob=True)
 @given(
     st.lists(rows, min_size=1, max_size=4),
     st.sampled_from([pa.string(), pa.binary(), pa.large_string(), pa.large_binary()]),

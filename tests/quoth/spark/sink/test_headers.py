@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quoth.spark.sink.headers import encode_header_column
@@ -27,7 +27,6 @@ def column(rows: list[dict[str, bytes] | None]) -> pa.Array:
     return pa.array(pairs, KIND)
 
 
-@settings(deadline=None)
 @given(ROWS, st.data())
 def test_headers_encoded_together_have_the_bytes_of_single_rows(
     rows: list[dict[str, bytes] | None], data: st.DataObject
@@ -37,7 +36,6 @@ def test_headers_encoded_together_have_the_bytes_of_single_rows(
     assert found.to_pylist() == [encode_headers(row or {}) for row in rows[begin:]]
 
 
-@settings(deadline=None)
 @given(ROWS, st.data())
 def test_own_header_is_the_last_and_replaces_one_of_the_same_name(
     rows: list[dict[str, bytes] | None], data: st.DataObject

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
@@ -89,7 +89,6 @@ logs = st.lists(st.lists(records, min_size=1, max_size=9), max_size=6)
 
 
 @given(logs, st.data())
-@settings(deadline=None)
 def test_rows_are_those_of_the_records_in_the_range(log: list[list[Row]], data: st.DataObject) -> None:
     batches, rows = log_of(log)
     pointers = [row["offset"] for row in rows] or [5]

@@ -94,7 +94,7 @@ def through_json(offset: Offset) -> Offset:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_every_record_is_read_once_or_reported_as_lost(data: st.DataObject) -> None:
     model = BrokerModel()
     model.append("a", 3)
@@ -144,7 +144,6 @@ def test_records_published_before_an_uncommitted_first_batch_are_read(model: Bro
     st.lists(st.integers(0, 40), min_size=1, max_size=5).filter(any),
     st.integers(1, 50),
 )
-@settings(deadline=None)
 def test_a_limit_is_shared_by_backlog_and_rounded_up(records: list[int], limit: int) -> None:
     model = BrokerModel()
     for number, count in enumerate(records):

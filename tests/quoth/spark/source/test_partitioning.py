@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.broker.model import BrokerModel
@@ -42,7 +42,6 @@ def pointers(model: BrokerModel, **given: str) -> dict[str, list[int]]:
     st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=12), min_size=1, max_size=6),
     st.integers(1, 12),
 )
-@settings(deadline=None)
 def test_tasks_have_the_requested_number_similar_sizes_and_every_record_once(
     topics: list[list[int]], wanted: int
 ) -> None:
