@@ -62,6 +62,8 @@ class DaemonProcess:
     def launch(self) -> None:
         """Start it without waiting until it is ready."""
         assert self._process is None or self.exit_status is not None, "it is running"
+        if self._reader is not None:
+            self._reader.join()
         self._lines.clear()
         arguments = *self.own_arguments(), *options(self.settings), *self._arguments
         process = start(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.clocks import ManualClock
 from kit.deadlines import DEADLINE_S
 from kit.disk.damage import flip
 from kit.disk.logs import OpenLog, fill, segments
@@ -21,7 +22,6 @@ from quothlog import Log, LogOptions, Missing, Reader
 from quothlog.file_format import BLOCK_BYTES, FOOTER_MAGIC
 from quothlog.reading.directory_watch import DirectoryWatch
 from quothlog.reading.log_batch import LogBatch
-from quothlog.storage.clock import SystemClock
 from quothwire.errors import QuothError
 from quothwire.headers import readable_headers
 from quothwire.record import Record
@@ -269,11 +269,13 @@ def settle(directory: Path) -> None:
 
 def test_listing_of_an_unchanged_directory_is_reused(tmp_path: Path) -> None:
     settle(tmp_path)
-    names = DirectoryWatch(tmp_path, SystemClock())
+    clock = ManualClock()
+    names = DirectoryWatch(tmp_path, clock)
     assert [names.may_differ(), names.may_differ()] == [True, False]
     file = tmp_path / "file"
     for change in (file.touch, file.unlink):
         change()
+        clock.set(tmp_path.stat().st_mtime_ns // 1_000)
         assert [names.may_differ(), names.may_differ()] == [True, True], "one more within the same tick"
         settle(tmp_path)
         assert [names.may_differ(), names.may_differ()] == [True, False]

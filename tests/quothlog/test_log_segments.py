@@ -10,6 +10,7 @@ from queue import SimpleQueue
 
 import pytest
 
+from kit.deadlines import eventually
 from kit.disk.logs import OpenLog, boundaries, encoded, fill, put, segments, values
 from kit.machine.processes import needs_proc, open_files
 from quothlog import Log, LogOptions, file_format
@@ -151,6 +152,7 @@ def test_readers_in_other_threads_get_all_written_records(open_log: OpenLog) -> 
         if i % 50 == 49:
             log.rest()
         if i % 300 == 299:
+            eventually(asked.empty, "the readers keep up: most records are read before they are removed")
             log.trim(first + (appended.first - first) // 2)
             oldest = bisect_left(lasts, log.info().first)
     for _ in readers:

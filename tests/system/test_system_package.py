@@ -92,12 +92,20 @@ until quoth status --format json | grep '"scrub_rounds": [1-9]'; do sleep 0.1; d
     )
 
 
-GET = """
+POST = """
 from urllib.request import Request, urlopen
 
 url = "http://127.0.0.1:8080/api/v1/topics/web"
-urlopen(Request(url, data=b"by http", headers={"Content-Type": "application/octet-stream"})).read()
-print(json.dumps(urlopen("http://127.0.0.1:8080/readyz").status))
+with urlopen(Request(url, data=b"by http", headers={"Content-Type": "application/octet-stream"})) as answer:
+    print(json.dumps(answer.status))
+"""
+READY = """
+from contextlib import closing
+from http.client import HTTPConnection
+
+with closing(HTTPConnection("127.0.0.1", 8080)) as connection:
+    connection.request("GET", "/readyz")
+    print(json.dumps(connection.getresponse().status))
 """
 
 
@@ -105,7 +113,8 @@ def test_the_package_of_the_http_side_serves_and_goes_with_that_of_the_broker(in
     installed.run(INSTALL.format("/root/web.deb"))
     state = installed.run("systemctl is-active quoth-web; systemctl is-enabled quoth-web").lines
     assert state == ["active", "enabled"]
-    assert installed.python(GET) == 200
+    assert installed.python(POST) == 201
+    eventually(lambda: installed.python(READY) == 200, "the broker answers it", START_S)
     assert installed.values("web") == ["by http"]
     assert b"--port N" in installed.run("zcat /usr/share/man/man8/quoth-web.8.gz").out
     assert installed.machine.run("dpkg --remove quoth").status != 0, "it is needed"

@@ -107,9 +107,10 @@ class FaultyDisk:
 
     def stall(self, folders: str, *kinds: Kind) -> None:
         """Let every operation of these kinds, or write, wait until `heal` below such folders."""
-        self._stalled, self._stalled_kinds = folders, kinds or ("write",)
         self._goes_on.clear()
         self.has_stalled.clear()
+        self._stalled_kinds = kinds or ("write",)
+        self._stalled = folders  # at last: from now on other threads wait
 
     def heal(self) -> None:
         self._faults.clear()

@@ -82,7 +82,8 @@ class Service:
 
     def journal(self, since: str) -> str:
         """Return the messages of the daemon, and of systemd about it, since a cursor."""
-        return self.run('journalctl --unit=quothd --output=cat --after-cursor="$1"', since).out.decode()
+        typed = 'journalctl --sync; journalctl --unit=quothd --output=cat --after-cursor="$1"'
+        return self.run(typed, since).out.decode()
 
     def cursor(self) -> str:
         """Return the cursor of the end of the journal."""

@@ -104,6 +104,24 @@ class Meanwhile(LocalWorkers):
         return super().each(work, parts)
 
 
+class Behind(LocalWorkers):
+    """Workers that let something happen once, after a work and before its results are known.
+
+    is_meant: chooses the work by its first part.
+    """
+
+    def __init__(self, is_meant: Callable[[Any], bool], act: Callable[[], object]) -> None:
+        self._is_meant = is_meant
+        self._acts = [act]
+
+    def each(self, work: Any, parts: Any) -> Any:
+        """See `Workers.each`."""
+        done = super().each(work, parts)
+        if self._acts and self._is_meant(parts[0]):
+            self._acts.pop()()
+        return done
+
+
 def parts_of(records: Sequence[Record], count: int) -> list[Sequence[Record]]:
     """Records in so many ranges."""
     bounds = [len(records) * number // count for number in range(count + 1)]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from concurrent.futures import Future
 
 import pytest
 
 from kit.broker.peers import refused
+from kit.clocks import ManualClock
 from quoth.core.request_state import RequestState
+from quoth.groups import settlements
 from quoth.groups.settlements import FLUSH_S, HeldLease, LeasedRange, SettlementQueue
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
@@ -132,16 +133,18 @@ def test_a_request_has_as_many_rows_as_a_broker_takes(queue: Queue) -> None:
     assert list(map(len, queue.sent())) == [ROWS_MAX, 1]
 
 
-def test_rows_are_due_after_a_moment_and_at_once_if_something_waits(queue: Queue) -> None:
+def test_rows_are_due_after_a_moment_and_at_once_if_something_waits(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settlements, "time", clock := ManualClock())
     assert queue.due == math.inf
-    before = time.monotonic()
     queue.ack(1, 2)
-    assert before + FLUSH_S <= queue.due <= time.monotonic() + FLUSH_S
-    assert queue.leaving(before) == []
+    assert queue.due == clock.monotonic() + FLUSH_S
+    assert queue.leaving(clock.monotonic()) == []
     queue.settle(Settle.NACK, 2, 3)
-    assert queue.due <= time.monotonic()
+    assert queue.due == clock.monotonic()
     assert queue.wakeups == 2
-    assert len(queue.leaving(time.monotonic())) == 1
+    assert len(queue.leaving(clock.monotonic())) == 1
     assert queue.due == math.inf
 
 

@@ -7,18 +7,19 @@ import signal
 from contextlib import suppress
 from datetime import UTC
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
-from kit.deadlines import eventually
-from kit.machine.processes import children, runs
+import pytest
+
 from kit.spark.archives import files_in, of_archive, of_topic, publish, run
 from kit.spark.workers import LocalWorkers
 from quoth import Client
 from quoth.spark.archive import archived_files, parquet, read_archive
 from quoth.spark.archive.archiver import KEEP_REPLACED_S, Policy, TopicArchiver
+from quoth.spark.atomic_files import AtomicFile
 from quoth.spark.jobs import archive
 from quoth.spark.jobs.session import JobBroker
+from quoth.spark.workers import SparkWorkers
 from quothcli.commands.pipeline import command as typed_archive
 
 FILE_BYTES = 300_000
@@ -39,11 +40,6 @@ def archived(spark: Any, client: Client, root: Path, topic: str) -> dict[str, An
         spark
     ).content
     return content
-
-
-def unfinished(root: Path) -> list[Path]:
-    """Files that are being written."""
-    return list(root.rglob(".*.tmp"))
 
 
 def test_archive_that_spark_wrote_is_read_by_spark(
@@ -92,34 +88,37 @@ def test_archive_is_read_from_any_folder_and_topics_by_their_names(
 def test_workers_that_are_killed_while_they_write_cost_nothing(
     spark: Any, client: Client, tmp_path: Path, topic: str
 ) -> None:
+    """Twice, with a file that is written and has not got its name yet."""
     fill(client, topic)
-    java = spark.sparkContext._gateway.proc.pid
-    killed: list[int] = []
-    over = Event()
+    root, marks = tmp_path / "archive", [str(tmp_path / name) for name in ("first", "second")]
 
-    def kill() -> None:
-        """Kill whatever writes, twice."""
-        while not over.is_set() and len(killed) < 2:
-            if unfinished(tmp_path):
-                for daemon in children(java):
-                    for worker in children(daemon)[:1]:
-                        with suppress(ProcessLookupError):  # it has ended by itself
-                            os.kill(worker, signal.SIGKILL)
-                            killed.append(worker)
-                eventually(lambda: over.is_set() or not any(map(runs, killed)), "they are dead")
+    class Mortal(SparkWorkers):
+        """Workers that kill themselves."""
 
-    killing = Thread(target=kill)
-    killing.start()
-    try:
-        summary = archived(spark, client, tmp_path, topic)
-    finally:
-        over.set()
-        killing.join()
-    assert killed
-    assert (summary["records"], summary["lost"]) == (40_000, 0)
-    assert of_archive(tmp_path) == of_topic(client, topic)
-    run("compact", client, tmp_path)
-    assert files_in(tmp_path) == archived_files(tmp_path)
+        def each(self, work: Any, parts: Any) -> Any:
+            keep = AtomicFile.keep
+
+            def die(file: AtomicFile, path: Path) -> int:
+                for mark in marks:
+                    with suppress(FileExistsError):
+                        os.mkdir(mark)
+                        os.kill(os.getpid(), signal.SIGKILL)
+                return keep(file, path)
+
+            def mortal(part: Any) -> Any:
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(AtomicFile, "keep", die)
+                    return work(part)
+
+            return super().each(mortal, parts)
+
+    archiver = TopicArchiver(client, root, Mortal(spark), [topic], Policy(file_bytes=FILE_BYTES))
+    archiver.run()
+    assert all(map(os.path.exists, marks))
+    assert (archiver.tally.records, archiver.tally.lost) == (40_000, 0)
+    assert of_archive(root) == of_topic(client, topic)
+    run("compact", client, root)
+    assert files_in(root) == archived_files(root)
 
 
 def test_command_and_job_have_the_same_defaults() -> None:

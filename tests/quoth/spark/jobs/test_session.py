@@ -13,7 +13,8 @@ import pytest
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import Context
 from kit.broker.proxies import Meddler
-from kit.deadlines import eventually
+from kit.deadlines import DEADLINE_S, eventually
+from quoth import Client
 from quoth.spark.jobs.session import TASK_BYTES_MIN, TASK_FILES_MIN, Job, JobBroker, JobSummary, shares
 from quothwire.errors import QuothError, error
 
@@ -68,11 +69,13 @@ def test_watch_ends_with_the_job(broker: BrokerProcess, reports: list[str], fail
 
 
 def test_job_that_ends_while_its_broker_is_asked_does_not_report_an_outage(
-    broker: BrokerProcess, context: Context, reports: list[str]
+    broker: BrokerProcess, context: Context, reports: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its client would be as impatient as it looks often."""
+    monkeypatch.setattr(JobBroker, "client", lambda self, _: Client(self.url, None, 3 * DEADLINE_S))
     with Meddler(context, broker.url) as meddler:
         meddler.on_request = lambda _: True
-        with JobBroker(meddler.url, 5.0, reports.append).awaited(look=2.0):
+        with JobBroker(meddler.url, 5.0, reports.append).awaited(look=0.05):
             eventually(lambda: meddler.requests, "it asks")
     assert reports == []
 

@@ -13,13 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.deadlines import DEADLINE_S, eventually
+from kit.deadlines import DEADLINE_S
 from kit.disk.damage import flip
 from kit.spark.archives import run as work_on
 from kit.spark.replays import (
     BEGAN,
     LOG,
     SMALL,
+    Behind,
     Meanwhile,
     Replaying,
     parts_of,
@@ -203,16 +204,16 @@ def test_lost_staged_chunk_is_staged_again(scene: Replaying) -> None:
     records = scene.archived(300, 30)
     [stream] = input_of(scene.root, ReplayRequest(to=(scene.topic,))).streams()
     first = next(stream.chunks(SMALL))
+    transaction = scene.client.transaction(scene.topic, stream.application, stream.version(first.until))
+    aborted: list[int] = []
 
     def abort() -> None:
-        transaction = scene.client.transaction(scene.topic, stream.application, stream.version(first.until))
-        eventually(
-            lambda: scene.topic in scene.client.topics() and transaction.status().batches,
-            "the first chunk is staged",
-        )
+        aborted.append(transaction.status().batches)
         transaction.abort()
 
-    assert scene.replay(workers=Meanwhile(2, abort)).records == 300
+    workers = Behind(lambda part: part[1].after == first.parts[0].after, abort)
+    assert scene.replay(workers=workers).records == 300
+    assert aborted == [len(first.parts)]
     assert scene.stored() == records
 
 

@@ -37,6 +37,8 @@ def test_a_broker_that_is_killed_and_comes_back_costs_no_record(
     returning: list[threading.Thread] = []
 
     def kill(_: int = 0) -> None:
+        for thread in returning:
+            thread.join()
         own_broker.kill()
         returning.append(threading.Thread(target=own_broker.restart))
         returning[-1].start()

@@ -125,12 +125,12 @@ def test_commit_to_a_broker_that_is_away_is_logged_and_made_good_by_the_next(
     timeout: str,
 ) -> None:
     """Reports are given up sooner than reads, so that they may have a client of their own."""
-    monkeypatch.setattr(stream_cursors, "REPORT_S", 1.0)
     own_client.publish(topic, [b"x"] * 5)
+    end = end_of(opened(url=own_broker.url, startingOffsets="earliest"))
     reader = opened(url=own_broker.url, startingOffsets="earliest", timeout=timeout)
-    end = end_of(reader)
     own_broker.terminate()
-    with caplog.at_level(logging.WARNING, "quoth.spark"):
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "quoth.spark"):
+        patch.setattr(stream_cursors, "REPORT_S", 1.0)
         reader.commit(end)
     assert f"cursor '{GROUP}' of topic '{topic}': not committed: " in caplog.text
     own_broker.restart()
