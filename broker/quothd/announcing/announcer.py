@@ -52,7 +52,7 @@ class Announcer:
         self._publisher = publisher
         self._clock = clock
         self._subscribers = Subscribers(publisher, config, clock.monotonic, prefixes_for)
-        self._announced = 0
+        self._announced = self._counted = 0
         self._local: set[bytes] = set()
         self._wakeup = Wakeup()
         self._revoked: deque[frozenset[str]] = deque()
@@ -106,11 +106,14 @@ class Announcer:
         return not self._has_failed
 
     def counters(self) -> dict[str, int]:
-        """Return what is counted, by name, and whether the thread runs."""
+        """Return what is counted, by name, and whether the thread runs.
+
+        A subscription counts once publishes are announced to it, and until they no longer are.
+        """
         return {
             "announcer_running": int(self.is_running),
             "announcements": self._announced,
-            "subscriptions": self._subscribers.subscriptions.count + len(self._local),
+            "subscriptions": self._counted,
             "subscribers_closed": self._subscribers.closed,
         }
 
@@ -137,7 +140,9 @@ class Announcer:
             self._take_local()
         while self._revoked:
             subscribers.end_users(self._revoked.popleft())
-        self.is_wanted = bool(subscribers.subscriptions.count or self._local)
+        count = subscribers.subscriptions.count + len(self._local)
+        self.is_wanted = bool(count)
+        self._counted = count
         announced = self._announce() if self.is_wanted else 0
         self._announced += announced
         self._give_back(taken)
