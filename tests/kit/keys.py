@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -13,6 +14,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from kit.broker.peers import Context, set_key
 from kit.deadlines import DEADLINE_S
+from kit.zmtp import HANDSHAKE_S
 from quothwire.security.key_file import Key, encode_key
 
 SUCCEEDED = zmq.Event.HANDSHAKE_SUCCEEDED
@@ -116,6 +118,10 @@ def end_of_handshake(monitor: zmq.Socket[bytes], seconds: float = DEADLINE_S) ->
 
 
 def handshake(context: Context, url: str, key: Key | None, kind: int = zmq.DEALER) -> zmq.Event:
-    """Return the end of the first handshake of a socket."""
+    """Return the end of the first handshake of a socket that is not broken off because it took too long."""
     with connecting(context, url, key, kind) as monitor:
-        return end_of_handshake(monitor)
+        while True:
+            began = time.monotonic()
+            end = end_of_handshake(monitor)
+            if end != BROKEN_OFF or time.monotonic() - began < HANDSHAKE_S:
+                return end

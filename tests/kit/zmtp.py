@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 
@@ -13,6 +14,8 @@ from quothwire.protocol.messages import Request
 
 CLOSED_WITHIN_S = 15.0
 """More than the three seconds that the broker allows for a handshake."""
+HANDSHAKE_S = 2.0
+"""Less than the broker allows: one that takes longer may be ended because the machine is slow."""
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
 GREETING_BYTES = 64
 LAST, MORE, LONG, COMMAND = 0, 1, 2, 4
@@ -82,11 +85,19 @@ def reset(connection: socket.socket) -> None:
 def handshaken(broker: HasUrl, **properties: bytes) -> Iterator[socket.socket]:
     """Open a TCP connection and execute the handshake of ZeroMQ, with more properties.
 
-    Raises ConnectionError if the broker ends it.
+    Raises ConnectionError if the broker ends it, and not because it took too long.
     """
-    with closing(raw(broker)) as connection:
-        shake_hands(connection, **properties)
-        yield connection
+    while True:
+        began = time.monotonic()
+        with closing(raw(broker)) as connection:
+            try:
+                shake_hands(connection, **properties)
+            except ConnectionError:
+                if time.monotonic() - began < HANDSHAKE_S:
+                    raise
+            else:
+                yield connection
+                return
 
 
 def shake_hands(connection: socket.socket, **properties: bytes) -> None:

@@ -95,7 +95,8 @@ def test_a_dead_authenticator_closes_the_door_until_it_is_started_again(
     kill_authenticator(monkeypatch, context, broker, alice)
     eventually(lambda: state(fast)["authenticator_running"] == 0, "the broker notices it")
     for key in (alice, new_key("stranger", keys.server)):
-        assert handshake(context, url, key) == BROKEN_OFF
+        with connecting(context, url, key) as monitor:
+            assert end_of_handshake(monitor) == BROKEN_OFF, "at the latest when it has taken too long"
     fast.publish("a", [b"1"])
     supervisor.wait_for("STATUS", "authenticator down: new connections are refused")
     refuse_threads("")
