@@ -25,6 +25,8 @@ from quothwire.protocol.messages import (
     Fetch,
     Fetched,
     GetStatus,
+    Ping,
+    Pong,
     Publish,
     Published,
     Request,
@@ -277,6 +279,15 @@ def found_in(answer: Answer, after: int = 0) -> Found:
 
 def code_of(answer: Answer) -> str:
     return answer.reply.code if isinstance(answer.reply, QuothError) else ""
+
+
+def is_answered(peer: FastPeer) -> bool:
+    """Send one more ping, since a connection that ends takes those before with it; true at an answer."""
+    peer.send(Ping())
+    while not peer.is_silent(0.1):
+        if isinstance(peer.receive().reply, Pong):
+            return True
+    return False
 
 
 def hibernates(fast: FastPeer) -> bool:

@@ -137,7 +137,7 @@ def test_waits_of_a_client_are_limited_and_end_in_every_way(known: Callable[...,
         if end == "a publish":
             newest = other.publish("t", [b"x"]).last
         elif end == "time":
-            other.call(Ping())  # the fetch before it waits
+            other.call(DescribeTopic(), "t")  # behind the fetch, which waits now
             clock.ahead += 61.0
             other.call(Ping())  # the broker looks at the clock
         else:
@@ -196,10 +196,12 @@ def test_a_reload_changes_the_quotas(known: Callable[..., Any]) -> None:
 
 
 def test_connections_of_a_client_are_limited_and_the_newest_learns_why_it_is_ended(
-    known: Callable[..., Any],
+    known: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others go on; one that leaves makes room; none is counted for the broker's own process."""
-    broker = known(limited(connections=2))
+    monkeypatch.setattr("quothd.connections.connection_table.GOODBYE_S", 600.0)
+    clock = HookedClock()
+    broker = known(limited(connections=2), clock=clock)
     peers = [broker.fast("alice"), broker.simple("alice")]
     peers[0].publish("t", [b"x"])
     peers[1].call("ping")
@@ -210,6 +212,7 @@ def test_connections_of_a_client_are_limited_and_the_newest_learns_why_it_is_end
         assert "quota connections: client 'alice' may have at most 2 connections" in problem.text
     with refused("quota_exceeded"):
         broker.simple("alice").call("ping")
+    clock.ahead += 601.0
     eventually(
         lambda: broker.owner.status(limit=0).counters.get("connections_ended", 0) >= 2, "they are ended"
     )

@@ -86,7 +86,7 @@ def test_a_right_allows_its_operations_on_its_topics_and_no_others(
     known: Callable[..., Any], right: str
 ) -> None:
     """The error does not tell whether a topic exists, and nothing changes."""
-    broker = known(alice(**{right: "orders.*"}))
+    broker = known(alice(**{right: "orders.*"}), worker_timeout=600.0)
     for topic in (HERE, OTHERS[0]):
         broker.owner.publish(topic, [b"x"])
     before = broker.owner.describe(OTHERS[0])
@@ -212,7 +212,7 @@ def test_a_client_with_rights_on_more_topics_than_it_may_subscribe_to_hears_of_a
 
 
 def test_an_admin_of_all_topics_sees_the_whole_status(known: Callable[..., Any]) -> None:
-    broker = known(alice(admin="*"))
+    broker = known(alice(admin="*"), worker_timeout=600.0)
     broker.owner.publish("a", [b"x"])
     status, whole = broker.fast("alice").status(), broker.owner.status()
     assert (status.directory, status.pid, status.states) == (whole.directory, whole.pid, whole.states)

@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from kit.broker.brokers import StartBroker
-from kit.broker.peers import FastPeer, Peers, replied
+from kit.broker.peers import FastPeer, Peers, is_answered, replied
 from kit.deadlines import eventually
 from kit.machine.processes import descriptors, needs_proc
 from quothd.connections.connection import QUEUED_MAX
@@ -68,6 +68,7 @@ def test_connections_beyond_the_limit_are_ended_those_without_a_request_first(
     eventually(lambda: ended(good) >= 41, "idle connections are ended")
     eventually(lambda: descriptors(broker.pid) <= before + 25, "libzmq has closed them")
     late = peers.fast(broker)
+    eventually(lambda: is_answered(late), "a new one gets in")
     late.publish("t", [b"y"])
     assert good.values("t") == [b"x", b"y"]
     for one in idle:
@@ -88,9 +89,7 @@ def test_a_connection_that_reads_nothing_is_ended_and_its_client_goes_on_with_a_
     assert time.monotonic() - began > 9.0
     eventually(lambda: good.status(limit=0).counters["reply_bytes"] == 0, "its replies are given up")
     broker.wait_for("event=connection_ended reason=silent")
-    while not silent.is_silent(0.5):
-        silent.receive_frames()
-    silent.call(Ping())
+    eventually(lambda: is_answered(silent), "its client goes on")
 
 
 # -- memory -------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def test_a_full_disk_refuses_writes_alone_until_there_is_room(
     """Also after a restart and a crash. Reads, long polls and trims go on, topics hibernate and open."""
     with mounted(kind, tmp_path) as disk:
         settings = {"disk_free_min": reserve, "check_interval": 0.05, "worker_timeout": 0.3}
-        broker = start_broker(directory=disk.path / "data", **settings)
+        broker = start_broker(directory=disk.path / "data", recovering_after=60, **settings)
         place = BrokerOnDisk(disk, broker, peers, reserve)
         place.fast.call(CreateTopic({"size_limit": MIB}), "big")
         place.publish("other", b"first")

@@ -144,7 +144,8 @@ class Run:
 def test_random_actions_leave_a_broker_in_the_state_of_its_model(
     start_broker: StartBroker, peers: Peers, rng: random.Random, number: int
 ) -> None:
-    broker = start_broker(worker_timeout=0.02, size_limit=20_000, workers_max=rng.choice((2, 256)))
+    settings = {"worker_timeout": 0.02, "recovering_after": 60, "size_limit": 20_000}
+    broker = start_broker(**settings, workers_max=rng.choice((2, 256)))
     run = Run(broker, peers, rng)
     try:
         for _ in range(times(40, 600)):

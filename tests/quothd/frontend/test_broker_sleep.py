@@ -32,7 +32,7 @@ def is_down_to(broker: BrokerProcess, before: tuple[int, int]) -> bool:
 
 def test_each_segment_has_the_letter_of_its_state(start_broker: StartBroker, peers: Peers) -> None:
     """`w` is written, `r` is open for reading, `h` hibernates."""
-    broker = start_broker(worker_timeout=60)
+    broker = start_broker(worker_timeout=60, recovering_after=60)
     fast = peers.fast(broker)
     fast.publish("t", [b"1"])
     assert fast.describe("t").states == "w"
@@ -95,7 +95,7 @@ def test_requests_at_the_time_of_hibernation_are_served(
     start_broker: StartBroker, peers: Peers, rng: random.Random
 ) -> None:
     """Of several clients, at random times around it."""
-    broker = start_broker(worker_timeout=0.01, check_interval=0.01)
+    broker = start_broker(worker_timeout=0.01, check_interval=0.01, recovering_after=60)
     clients = [peers.fast(broker) for _ in range(3)]
     pointers = [clients[0].publish("t", [b"a topic to read"]).first]
     sent: list[tuple[FastPeer, int]] = []

@@ -147,8 +147,7 @@ def test_a_put_of_more_than_a_batch_is_closed_and_nothing_of_it_stored(
     with PoePeer(url) as poe:
         poe.send_pieces([(FRAME_BYTES_MAX + 1).to_bytes(4, "big")])
         assert poe.is_closed()
-    with PoePeer(url) as poe:
-        assert poe.read("over") == []
+    assert served(url, lambda poe: poe.read("over")) == []
 
 
 def test_a_read_passes_over_damage_and_what_is_removed(start_broker: StartBroker) -> None:

@@ -48,7 +48,7 @@ def test_a_segment_that_is_a_sparse_file_takes_neither_memory_nor_disk(
         file.truncate(min(kept, path.stat().st_size))
         file.truncate(SPARSE_BYTES)
     used = used_bytes(scene.directory)
-    broker = start_broker(directory=scene.directory)
+    broker = start_broker(directory=scene.directory, worker_timeout=600, recovering_after=60)
     fast = peers.fast(broker)
     other = fast.values("other")
     assert len(other) == len(left.published)

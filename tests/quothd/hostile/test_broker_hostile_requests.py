@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from kit.broker.brokers import BrokerProcess, StartBroker
-from kit.broker.peers import FastPeer, Peers, SimplePeer, refused
+from kit.broker.peers import FastPeer, Peers, SimplePeer, is_answered, refused
 from kit.broker.requests import example
 from kit.deadlines import eventually
 from kit.disk.logs import made_since
@@ -227,7 +227,7 @@ def test_a_bad_name_is_refused_by_every_operation_and_creates_no_file(
 def test_every_good_name_is_a_topic_of_its_own_also_after_a_crash(
     start_broker: StartBroker, peers: Peers
 ) -> None:
-    broker = start_broker()
+    broker = start_broker(recovering_after=60)
     fast = peers.fast(broker)
     for name in GOOD_NAMES:
         fast.publish(name, [name.encode()])
@@ -260,10 +260,5 @@ def test_a_frame_that_is_too_large_ends_its_connection_only_and_takes_no_memory(
         assert bad.is_silent(0.05)
         fast.publish(topic, [b"x"])
     assert resident_bytes(broker.pid) - before < 8 * 2**20
-
-    def is_answered() -> bool:
-        bad.send(Ping())
-        return not bad.is_silent(0.1)
-
-    eventually(is_answered, "the client connects again")
+    eventually(lambda: is_answered(bad), "the client connects again")
     assert len(fast.read_all(topic)) == 5
