@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,9 @@ import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.broker.peers import Context
 from kit.broker.proxies import Meddler
-from quoth import Client
+from kit.rules import CATASTROPHE, UNHURRIED_S
+from quoth import Client, Message
+from quothrules.evaluator.evaluator import Evaluator
 
 
 @pytest.fixture
@@ -39,3 +43,21 @@ def impeded(meddler: Meddler, stack: ExitStack) -> Client:
     client = stack.enter_context(quoth.connect(meddler.url, timeout=1.0))
     client._timing.resend = 0.05
     return client
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the deadline of rules hold for `CATASTROPHE` alone: a busy machine delays other records, too."""
+
+    def patient(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+        def call(evaluator: Evaluator, records: Message | Sequence[Message], *rest: object) -> Any:
+            chunk = [records] if isinstance(records, Message) else records
+            with monkeypatch.context() as patch:
+                if all(record.value != CATASTROPHE for record in chunk):
+                    patch.setattr(evaluator, "_rules", replace(evaluator._rules, deadline=UNHURRIED_S))
+                return evaluate(evaluator, records, *rest)
+
+        return call
+
+    for name in ("_outcome", "_learn"):
+        monkeypatch.setattr(Evaluator, name, patient(getattr(Evaluator, name)))

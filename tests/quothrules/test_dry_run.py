@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
 from kit.rules import CATASTROPHE, POINTER, record, rules_of
 from quoth import Message
 from quothrules.dry_run import EXAMPLES, dry_run
@@ -41,6 +43,7 @@ def messages(topic: str) -> Iterator[Message]:
     yield record(b"copy", later + 10, headers={"quoth-hops": b"1"}, topic=topic)
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_counts_and_examples() -> None:
     found = dry_run(rules_of(RULES), [messages("a"), messages("b")], lambda: POINTER)
     assert found.records == 2 * 309

@@ -16,9 +16,10 @@ import pytest
 
 from kit.deadlines import eventually
 from kit.machine.processes import needs_proc, runs
-from kit.rules import CATASTROPHE, POINTER, SECOND, record, rules_of
+from kit.rules import CATASTROPHE, POINTER, SECOND, UNHURRIED_S, record, rules_of
 from quoth import Message
 from quothrules.evaluation.outcome import RoutedRecord, RuleOutcome, Step
+from quothrules.evaluator import evaluator as evaluator_module
 from quothrules.evaluator import frames
 from quothrules.evaluator.evaluator import Evaluator
 from quothrules.failure import RuleFailure
@@ -95,6 +96,7 @@ def test_a_failure_ends_the_row() -> None:
 
 
 @needs_proc
+@pytest.mark.usefixtures("unhurried")
 def test_a_catastrophic_expression_is_ended_by_the_deadline() -> None:
     """The process is killed and started again; the records before it have their outcomes."""
     with Evaluator(rules_of(BRIEF + RULES)) as evaluator:
@@ -210,8 +212,10 @@ def test_a_process_learns_the_keys_of_the_past() -> None:
     assert past.reads == [(at(1).pointer, at(11).pointer), (at(6).pointer, at(16).pointer)]
 
 
-def test_a_new_process_learns_again() -> None:
+@pytest.mark.usefixtures("unhurried")
+def test_a_new_process_learns_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also what the one before it had evaluated, and not the record that was its end."""
+    monkeypatch.setattr(evaluator_module, "CHUNK_RECORDS", 1)  # so that each record has a deadline of its own
     past = Past([at(0), at(1, b"a", CATASTROPHE), at(2, b"c")])
     with Evaluator(rules_of(BRIEF + ONCE), past) as evaluator:
         assert fates(evaluator, at(3, b"c")) == ["duplicate"]
@@ -241,7 +245,8 @@ def test_records_in_a_gap_are_learned() -> None:
     assert past.reads[1:] == [(at(1).pointer + 1, at(4).pointer), (at(6).pointer + 1, at(7).pointer)]
 
 
-def test_time_is_given_to_others_between_two_records() -> None:
+def test_time_is_given_to_others_between_two_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator_module, "KEEP_S", UNHURRIED_S)
     kept: list[int] = []
     with Evaluator(rules_of(ONCE), Past(at(second) for second in range(5))) as evaluator:
         evaluator.start()

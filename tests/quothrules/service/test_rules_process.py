@@ -103,6 +103,7 @@ def test_rule_sets_are_added_changed_and_removed_at_run_time(
     assert state["version"] == 2
     assert "no TOML" in state["problem"]
     assert state["counts"] == {"totals": {"records": 3, "written": 3}, "rules": {"copy": {"routed": 3}}}
+    comes(admin, "audit", b"before", b"1", b"2", b"3")
     remove_rules(admin, "shop")
     eventually(lambda: groups(admin, "orders.a") == ["rules.audit"], "the group is gone")
     admin.publish("orders.a", b"4")
