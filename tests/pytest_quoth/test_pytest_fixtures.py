@@ -52,7 +52,9 @@ def descriptors():
 def before():
     threads, opened = set(threading.enumerate()), descriptors()
     yield
-    assert set(threading.enumerate()) == threads
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(20)
+    assert set(threading.enumerate()) <= threads
     assert descriptors() <= opened
 
 def test_no_thread_file_or_descriptor_is_left(before, tmp_path, quoth_broker, quoth_client):

@@ -48,7 +48,12 @@ class BrokerProcess(DaemonProcess):
 
 
 StartBroker = Callable[..., BrokerProcess]
-Restart = Callable[[BrokerProcess], None]
+
+
+def behind(code: str) -> tuple[str, ...]:
+    """Return the prefix of a command that executes some Python code in the process of the broker first."""
+    main = "import sys; del sys.argv[1 : sys.argv.index('--dir')]; from quothd.main import main; main()"
+    return sys.executable, "-W", "error", "-c", f"{code}\n{main}"
 
 
 def on_stderr(descriptor: int) -> tuple[str, ...]:

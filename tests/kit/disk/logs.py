@@ -24,6 +24,14 @@ OpenLog = Callable[..., Log]
 """Opens a log with the options of `Log.open`; the fixture `open_log` closes it."""
 
 
+def size_of(path: Path) -> int:
+    """Return the size of a file, 0 once it is gone: a broker may remove it at any time."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def encoded(
     values: Sequence[bytes],
     producer: int = 0,

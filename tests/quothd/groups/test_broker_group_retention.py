@@ -5,7 +5,7 @@ from __future__ import annotations
 from kit.broker.peers import FastPeer
 from kit.deadlines import eventually
 from quothwire.protocol.group_messages import DeleteGroup, GroupFetch, GroupSettle, OpenGroup
-from quothwire.protocol.messages import CreateTopic
+from quothwire.protocol.messages import CreateTopic, UpdateTopic
 from quothwire.protocol.settlement import Settle, Settlement, encode_settlements
 
 SETTINGS = {"count_limit": 1, "retention": "until_acked"}
@@ -43,6 +43,7 @@ def test_a_limit_holds_for_what_is_not_finished(fast: FastPeer, topic: str) -> N
     for _ in range(3):
         fast.publish(topic, [b"x"])
     eventually(lambda: fast.describe(topic).count == 0, "the limit of age is reached")
+    fast.call(UpdateTopic({"max_age": 600.0}), topic)
     fast.publish(topic, [b"y"])
     found = fast.call(GroupFetch("g"), topic)
     assert (found.gone, len(found.leases)) == (3, 1), "what was removed is counted"

@@ -19,7 +19,7 @@ from quothwire.record import Record, records_of
 RECORDS = 1_500
 KEYS = 25
 GIVEN_BACK = (Settle.NACK, Settle.RELEASE)
-SETTINGS = {"key_order": True, "backoff": [0.0], "max_attempts": 0, "max_in_flight": 100}
+SETTINGS = {"key_order": True, "lease": 600.0, "backoff": [0.0], "max_attempts": 0, "max_in_flight": 100}
 
 
 class Held(NamedTuple):

@@ -26,6 +26,7 @@ from kit.keys import (
     new_key,
 )
 from quothd import Broker
+from quothd.frontend import endpoints
 from quothd.keys import authentication, authenticator, self_test
 from quothd.keys.authenticator import ENDPOINT, LOGGED_MAX, WINDOW_S, Authenticator, DenialLog, secure
 from quothwire.errors import QuothError
@@ -49,9 +50,10 @@ def kill_authenticator(monkeypatch: pytest.MonkeyPatch, context: Context, broker
         failed.set()
         raise MemoryError("no memory is left")
 
-    with monkeypatch.context() as failing, connecting(context, broker.urls[0], key):
+    with monkeypatch.context() as failing:
         failing.setattr(Authenticator, "_reply", fail)
-        assert failed.wait(DEADLINE_S)
+        with connecting(context, broker.urls[0], key):
+            assert failed.wait(DEADLINE_S)
 
 
 @pytest.fixture
@@ -114,6 +116,7 @@ def test_an_authenticator_that_hangs_is_noticed(
     """No other one is started: its handshakes are answered once it goes on."""
     monkeypatch.setattr(authentication, "LOOK_S", 0.05)
     monkeypatch.setattr(authenticator, "BEAT_MS", 5)
+    monkeypatch.setattr(endpoints, "HANDSHAKE_MS", 60_000)
     alice = keys.add("alice")
     broker = embed_with_keys(check_interval=0.01)
     fast = peers.fast(broker.urls[0], key=alice)

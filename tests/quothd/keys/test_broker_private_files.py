@@ -94,6 +94,7 @@ def test_the_daemon_has_the_umask_of_its_configuration(
     """No file that it makes is wider, whatever the umask of the shell is."""
     broker = start_broker(popen={"umask": 0}, **settings)
     peers.fast(broker).publish("a", [b"1"])
+    broker.freeze()  # else files may go while they are looked at
     modes = {mode_of(path) for path in broker.directory.rglob("*")}
     assert not any(mode & mask for mode in modes)
     status = Path(f"/proc/{broker.pid}/status").read_text()

@@ -61,5 +61,6 @@ def test_no_other_program_can_read_the_key_of_the_rules(start_broker: StartBroke
         assert b"secret" not in shown
         assert keys.server.public_key.encode() not in shown
     assert b"--key-on-stdin" in content(process, "cmdline")
+    broker.freeze()  # else files may go while they are read
     found = [path for path in broker.directory.rglob("*") if path.is_file()]
     assert not [path for path in found if keys.server.public_key.encode() in path.read_bytes()]

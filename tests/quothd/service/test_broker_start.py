@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker, behind
 from kit.broker.peers import FastPeer, Peers, code_of, found_in, replied
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.disk.doubles import FaultyDisk
@@ -222,7 +222,7 @@ def test_a_stop_that_runs_out_of_time_keeps_the_lock_and_the_descriptors(
     tmp_path: Path, disk: FaultyDisk
 ) -> None:
     """A thread may still write to them."""
-    broker = Broker(tmp_path, stop_timeout=0.1, filesystem=disk).start()
+    broker = Broker(tmp_path, stop_timeout=0.1, worker_timeout=600.0, filesystem=disk).start()
     with FastPeer(broker.context, broker.url) as fast:
         fast.publish("t", [b"x"])
         eventually(lambda: fast.status(limit=0).counters["syncs"], "only the next one is synced later")
@@ -306,9 +306,7 @@ def start_broken(start_broker: StartBroker, tmp_path: Path) -> StartBroken:
     """Start a broker process after some code, which breaks something or makes it wait longer."""
 
     def start(code: str, **settings: Any) -> BrokerProcess:
-        main = "import sys; del sys.argv[1 : sys.argv.index('--dir')]; from quothd.main import main; main()"
-        prefix = sys.executable, "-W", "error", "-c", f"{code}\n{main}"
-        return start_broker(prefix=prefix, popen={"cwd": tmp_path}, **settings)
+        return start_broker(prefix=behind(code), popen={"cwd": tmp_path}, **settings)
 
     return start
 

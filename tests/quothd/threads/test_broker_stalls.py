@@ -213,17 +213,28 @@ def test_a_guard_without_a_thread_is_inactive_until_one_can_be_started(
     guard.stop()
 
 
-def test_a_guard_costs_little_processor_time(watched: Watched) -> None:
-    """A watch takes a microsecond or two, and an idle broker uses no processor."""
+def cost_of_a_watch(guard: StallGuard) -> float:
     began = time.thread_time()
     for _ in range(10_000):
-        assert not watched.guard.is_taken_over(watched.guard.begin("t", 0.0))
-    assert (time.thread_time() - began) / 10_000 < 20e-6
-    watched.step(3 * QUIET_S)
-    pause(3 * QUIET_S)
-    computed = time.process_time()
+        assert not guard.is_taken_over(guard.begin("t", 0.0))
+    return (time.thread_time() - began) / 10_000
+
+
+def computed_meanwhile() -> float:
+    before = time.process_time()
     pause(0.3)
-    assert time.process_time() - computed < 0.02
+    return time.process_time() - before
+
+
+def test_a_guard_costs_little_processor_time(watched: Watched) -> None:
+    """A watch takes a microsecond or two, and an idle broker uses no processor.
+
+    A busy machine spoils one measurement, or what is left of other tests does, but not three.
+    """
+    assert any(cost_of_a_watch(watched.guard) < 20e-6 for _ in range(3))
+    watched.step(3 * QUIET_S)
+    eventually(lambda: watched.guard._sleeps, "the guard sleeps")
+    assert any(computed_meanwhile() < 0.02 for _ in range(3))
 
 
 # -- a real file system -------------------------------------------------------------------------------------
@@ -235,7 +246,7 @@ def test_a_frozen_file_system_delays_only_requests_that_write(
 ) -> None:
     """The front end that waits in the write is replaced, once; reads and pings go on."""
     with mounted("ext4", tmp_path) as disk:
-        settings = {"worker_timeout": 60, "sync_interval": 0.01, "disk_free_min": 0}
+        settings = {"worker_timeout": 60, "check_interval": 600, "sync_interval": 0.01, "disk_free_min": 0}
         broker = start_broker(directory=disk.path / "data", **settings)
         fast, other = peers.fast(broker), peers.fast(broker)
         for topic in ("slow", "other"):

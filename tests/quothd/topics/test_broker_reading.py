@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import random
+import signal
 from itertools import pairwise
 from pathlib import Path
 
@@ -127,11 +129,14 @@ def test_batches_of_many_writers_stay_whole_while_the_topic_rolls(
 
 
 def test_simple_publishes_of_one_burst_keep_their_order(
-    simple: SimplePeer, fast: FastPeer, topic: str
+    broker: BrokerProcess, simple: SimplePeer, fast: FastPeer, topic: str
 ) -> None:
     """Each reply has the pointers of its own values, also where the broker makes one batch of many."""
+    simple.topics()  # so that it is connected
+    broker.freeze()
     for i in range(500):
         simple.send("publish", topic, *[b"%d %d" % (i, j) for j in range(1 + i % 3)])
+    os.kill(broker.pid, signal.SIGCONT)
     expected: dict[int, bytes] = {}
     for i in range(500):
         status, first, last = simple.receive()

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers, code_of, found_in, hibernate, refused, replied
 from kit.clocks import ManualClock
-from kit.deadlines import eventually
+from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.damage import truncate
-from kit.disk.logs import boundaries, encoded, segments
+from kit.disk.logs import boundaries, encoded, segments, size_of
 from kit.scale import times
 from quothd import Broker
+from quothd.service.log_events import note
 from quothd.topics.metadata import FORMER_NAMES
 from quothlog import Log
 from quothlog.datadir import topic_file
@@ -159,7 +163,7 @@ def test_old_records_of_topics_without_requests_are_removed(start_broker: StartB
 
     def are_gone() -> bool:
         fast.publish("t", [b"x"])
-        return all(path.stat().st_size < 1_000 for path in broker.topics_directory.glob("u*/*.seg"))
+        return all(size_of(path) < 1_000 for path in broker.topics_directory.glob("u*/*.seg"))
 
     eventually(are_gone, "the old records are gone from the disk")
 
@@ -229,8 +233,25 @@ class FastClock(SystemClock):
         return 200 * super().monotonic()
 
 
+PROGRESS = re.compile(r" s, (\d+) of (\d+) bytes have been looked through$")
+
+
+@pytest.fixture
+def reported(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Return what lets the opening of a topic go on that has reported some progress."""
+    reported = threading.Event()
+
+    def hold(event: str, *problem: BaseException, **fields: Any) -> None:
+        note(event, *problem, **fields)
+        if event == "topic_opening" and fields["bytes_done"]:
+            reported.wait(DEADLINE_S)
+
+    monkeypatch.setattr("quothd.topics.opening.note", hold)
+    return reported
+
+
 def test_a_long_opening_reports_its_progress(
-    tmp_path: Path, peers: Peers, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, peers: Peers, caplog: pytest.LogCaptureFixture, reported: threading.Event
 ) -> None:
     """In the error for readers, and in the log."""
     caplog.set_level(logging.INFO, "quothd")
@@ -243,8 +264,8 @@ def test_a_long_opening_reports_its_progress(
             log.append_batches([raw] * 1_000)
     (segment,) = segments(folder)
     segment.with_suffix(".idx").unlink()  # as after a crash
-    texts = []
-    settings = {"recovering_after": 0.0, "worker_timeout": 1e6, "clock": FastClock()}
+    reports = []
+    settings = {"recovering_after": 0.0, "worker_timeout": 1e6, "stop_timeout": 1e6, "clock": FastClock()}
     with (
         Broker(tmp_path / "data", host="127.0.0.1", **settings) as broker,  # type: ignore[arg-type]
         peers.fast(broker) as fast,
@@ -255,14 +276,16 @@ def test_a_long_opening_reports_its_progress(
             except QuothError as problem:
                 if problem.code != "recovering":
                     raise
-                texts.append(problem.text)
+                if (progress := PROGRESS.search(problem.text)) is not None:
+                    reports.append((int(progress[1]), int(progress[2])))
+                    if reports[-1][0]:
+                        reported.set()
             else:
                 break
         assert found.reply.end == BATCHES + 1
-    reports = [text for text in texts if "bytes have been looked through" in text]
     assert reports
-    done, _, size, *_ = reports[-1].rpartition(" s, ")[2].split()
-    assert 0 < int(done) < int(size) < segment.stat().st_size
+    done, size = reports[-1]
+    assert 0 < done < size < segment.stat().st_size
     assert "event=topic_opening topic=t" in caplog.text
 
 

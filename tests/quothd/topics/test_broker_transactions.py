@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kit.broker.brokers import BrokerProcess, Restart, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers, code_of, hibernate, refused, replied
 from kit.broker.transactions import Job, part_of, staged
 from kit.disk.logs import encoded
@@ -32,6 +32,7 @@ LARGE = [[[b"%d.%d" % (part, number) + b"-" * 500_000] for number in range(4)] f
 """8 MiB: twice what is appended."""
 
 Parts = list[list[list[bytes]]]
+Restart = Callable[[FastPeer], FastPeer]
 
 
 def values_of(parts: Parts) -> list[bytes]:
@@ -55,10 +56,18 @@ def kill(broker: BrokerProcess) -> None:
 
 
 @pytest.fixture(params=[lambda _broker: None, stop, kill], ids=["no restart", "stop", "kill"])
-def restart(request: pytest.FixtureRequest) -> Restart:
-    """Restart a broker, or do not; the test runs once for each way."""
-    way: Restart = request.param
-    return way
+def restart(request: pytest.FixtureRequest, broker: BrokerProcess, peers: Peers) -> Restart:
+    """Restart the broker of a peer, or do not; the test runs once for each way.
+
+    Returns another peer: a request of the first one might be lost, on the connection that has ended.
+    """
+
+    def restart(fast: FastPeer) -> FastPeer:
+        fast.close()
+        request.param(broker)
+        return peers.fast(broker)
+
+    return restart
 
 
 @pytest.mark.parametrize(
@@ -75,9 +84,9 @@ def test_a_published_transaction_is_stored_in_order_and_once(
     named = stage_all(job, 5, parts)
     job.stage(5, 2, [[b"of a task that died"]], attempt=99)
     assert fast.values(topic) == [b"before"]
-    restart(broker)
+    job.peer = restart(job.peer)
     published = job.publish(5, named[::-1])
-    restart(broker)
+    job.peer = fast = restart(job.peer)
     again = job.publish(5, named[:1])
     count = len(values_of(parts))
     assert (published.count, published.durability, published.duplicate) == (count, "synced", False)
@@ -94,13 +103,11 @@ def test_a_published_transaction_is_stored_in_order_and_once(
     assert list(broker.topics_directory.glob("*/*.staged")) == []
 
 
-def test_a_part_is_staged_through_a_restart(
-    broker: BrokerProcess, fast: FastPeer, topic: str, restart: Restart
-) -> None:
+def test_a_part_is_staged_through_a_restart(fast: FastPeer, topic: str, restart: Restart) -> None:
     """Acknowledged batches are there, and a batch that is sent again is stored once."""
     job = Job(fast, topic)
     job.stage(1, 0, SMALL[0][:2])
-    restart(broker)
+    job.peer = restart(job.peer)
     job.stage(1, 0, SMALL[0])
     standing = job.standing(1)
     assert (standing.state, standing.parts, standing.batches, standing.records) == ("staged", 1, 3, 3)
@@ -198,9 +205,7 @@ def test_a_version_below_the_newest_is_refused(fast: FastPeer, topic: str) -> No
 ALICE = 2**64 - 1
 
 
-def test_a_repeated_publish_gets_its_first_pointers(
-    broker: BrokerProcess, fast: FastPeer, topic: str, restart: Restart
-) -> None:
+def test_a_repeated_publish_gets_its_first_pointers(fast: FastPeer, topic: str, restart: Restart) -> None:
     """The reply is marked as a duplicate, and nothing is stored again."""
     ways = {f"{topic}-dense": (1, False), f"{topic}-sparse": (10, True)}
     sent: dict[tuple[str, bytes], Published] = {}
@@ -209,7 +214,7 @@ def test_a_repeated_publish_gets_its_first_pointers(
             raw = encoded([b"%d" % i, b"x"], ALICE, 1 + i * step, sparse=sparse, start=sparse and i == 0)
             sent[name, raw] = fast.call(Publish(), name, raw)
             assert not sent[name, raw].duplicate
-    restart(broker)
+    fast = restart(fast)
     for (name, raw), first in sent.items():
         again = fast.call(Publish(), name, raw)
         assert (again.first, again.last, again.count, again.duplicate) == (first.first, first.last, 2, True)

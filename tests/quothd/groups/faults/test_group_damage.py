@@ -14,6 +14,7 @@ import pytest
 
 import quoth
 from kit.deadlines import eventually
+from kit.disk.logs import size_of
 from kit.scale import times
 from quoth import Client, ConsumerGroup
 from quothd import Broker
@@ -104,7 +105,7 @@ def _compact(client: Client, directory: Path) -> None:
 
 
 def _size(files: list[Path]) -> int:
-    return sum(file.stat().st_size for file in files if file.exists())
+    return sum(map(size_of, files))
 
 
 def _unfinished(directory: Path, pointers: list[int]) -> dict[str, set[int]]:
