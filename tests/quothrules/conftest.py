@@ -40,7 +40,8 @@ def meddler(broker: BrokerProcess, context: Context, stack: ExitStack) -> Meddle
 @pytest.fixture
 def impeded(meddler: Meddler, stack: ExitStack) -> Client:
     """A client behind the proxy, which does not wait for long."""
-    client = stack.enter_context(quoth.connect(meddler.url, timeout=1.0))
+    client = stack.enter_context(quoth.connect(meddler.url))
+    client.timeout = 1.0
     client._timing.resend = 0.05
     return client
 
