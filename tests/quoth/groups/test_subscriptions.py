@@ -285,6 +285,32 @@ def test_a_signal_ends_a_run_in_the_main_thread(client: Client, filled: str, num
     assert lag(client, filled) == 20 - handled
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_as_a_run_begins_ends_it(
+    pooled: Client, filled: str, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    start, unheard = threading.Thread.start, list[int]()
+
+    def start_and_signal(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name == "quoth-dispatch":
+            signal.raise_signal(number)
+
+    def hear(found: int, _: object) -> None:
+        unheard.append(found)
+        pooled.stop()
+
+    pooled.subscribe(filled, group="g")(lambda _: None)
+    monkeypatch.setattr(threading.Thread, "start", start_and_signal)
+    previous = signal.signal(number, hear)
+    try:
+        pooled.run()
+        assert signal.getsignal(number) is hear
+    finally:
+        signal.signal(number, previous)
+    assert unheard == []
+
+
 SCRIPT = """
 import os, signal, sys, threading, quoth
 

@@ -119,9 +119,9 @@ class SubscriptionRun:
         """Execute the handlers until it is stopped. Raises the error that has ended a subscription."""
         threads: list[threading.Thread] = []
         try:
-            for one in self._subscriptions:
-                threads.append(_start("quoth-dispatch", self._dispatch, one))
             with stopped_by_signals(self.stop):
+                for one in self._subscriptions:
+                    threads.append(_start("quoth-dispatch", self._dispatch, one))
                 while not self._is_stopping:
                     select([self._wakeup.fd], [], [])
             for thread in threads:  # not after an interrupt: handlers may never end
