@@ -87,7 +87,9 @@ class ProducerCore:
         self._closed = False
         self._stopping = False
         self._end: QuothError | None = None
-        """The error with which the thread has ended."""
+        """The error with which the thread ends: nothing more is taken."""
+        self._is_finished = False
+        """True once the thread has settled everything, so that a flush can report all failures."""
         self._pid = os.getpid()
         self._inflight = Inflight(
             topic, Publish(options.durability or ""), self._settle, stops=options.on_failure == "stop"
@@ -153,7 +155,7 @@ class ProducerCore:
     def _is_settled(self, number: int) -> bool:
         """Return True if all batches up to this one are settled, whatever other threads go on sending."""
         with self._changed:
-            return self._end is not None or next(iter(self._unsettled), number + 1) > number
+            return self._is_finished or next(iter(self._unsettled), number + 1) > number
 
     def _end_thread(self) -> None:
         """End the thread. Batches that are not settled by now fail."""
@@ -328,18 +330,20 @@ class ProducerCore:
 
     def _finish(self, problem: QuothError) -> None:
         """Fail everything as the thread ends: batches in flight may have arrived, the others never will."""
-        self._inflight.give_up(problem)
         with self._changed:
             self._end = problem
             if len(self._filling.records):
                 self._seal()
-            left, promised = list(self._unsettled.values()), self._promised
-        for outgoing in left:
-            self._settle(outgoing, outgoing.failure("refused", problem))
-        if promised is not None:
-            promised.set_exception(problem)
-        with self._changed:
-            self._notify()
+        try:
+            self._inflight.give_up(problem)
+            for outgoing in list(self._unsettled.values()):
+                self._settle(outgoing, outgoing.failure("refused", problem))
+            if self._promised is not None:
+                self._promised.set_exception(problem)
+        finally:
+            with self._changed:
+                self._is_finished = True
+                self._notify()
 
 
 _PRODUCERS: WeakSet[ProducerCore] = WeakSet()

@@ -16,9 +16,10 @@ from kit.broker.proxies import Meddler
 from kit.client.records import Connect, failures_of, numbered, publishes, send_all, values
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.scale import times
-from quoth import Client, Failure, ProducerError
+from quoth import Ack, Client, Failure, ProducerError
 from quoth.core.inflight import IN_FLIGHT_MAX
 from quoth.core.options import Timing
+from quoth.core.outgoing import ProducerBatch
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer, Call
 
@@ -53,6 +54,24 @@ def test_failures_hold_the_records_to_send_again_and_are_reported_once(
         (b"b", None, {}),
         (b"c", None, {}),
     ]
+
+
+def test_a_flush_during_the_end_of_the_client_waits_for_the_failures(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = client.producer(topic, linger=60)
+    producer.send(b"never sent")
+    settle, is_settled = producer._settle, list[bool]()
+
+    def settle_late(done: ProducerBatch, outcome: Ack | Failure) -> None:
+        is_settled.append(producer._is_settled(done.number))
+        settle(done, outcome)
+
+    monkeypatch.setattr(producer, "_settle", settle_late)
+    client.close()
+    (failure,) = failures_of(producer.flush)
+    assert failure.values == [b"never sent"]
+    assert is_settled == [False]
 
 
 # -- errors, lost requests and lost replies -----------------------------------------------------------------
