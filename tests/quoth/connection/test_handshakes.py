@@ -86,6 +86,9 @@ def test_the_mechanism_is_asked_for_after_the_second_one(
         asked.append(handshakes.decide())
     assert asked == [False, True]
     handshakes.answered(answer)
+    assert handshakes.reason is None, "something else may have closed the connections of before"
+    handshakes.failed(event, value)
+    assert not handshakes.decide()
     assert handshakes.reason is ANSWERED[answer, has_key]
 
 
@@ -109,6 +112,19 @@ def test_both_keys_of_the_broker_are_tried_twice_in_turn() -> None:
         if handshakes.decide():
             break
     assert tried == [FIRST, SECOND, FIRST, SECOND]
+
+
+def test_both_keys_are_tried_once_more_after_an_answer() -> None:
+    handshakes = Handshakes(endpoint(FIRST, SECOND))
+    tried = []
+    while handshakes.reason is None:
+        tried.append(handshakes.server_key)
+        handshakes.failed(NO_DETAIL, EPIPE)
+        if handshakes.decide():
+            handshakes.answered("CURVE")
+        assert handshakes.has_tries or handshakes.reason, "the next one follows at once"
+    assert tried == [FIRST, SECOND] * (TRIES + 1)
+    assert handshakes.reason is Reason.OTHER_SERVER_KEY
 
 
 def test_the_key_that_has_succeeded_is_the_first_one_of_the_next_connection() -> None:
@@ -213,6 +229,26 @@ def test_a_client_waits_behind_what_closes_connections_until_the_broker_is_there
             client.ping()
     finally:
         replacing.join()
+
+
+def test_a_broker_that_has_just_followed_on_what_closes_connections_refuses_no_key(
+    start_broker: StartBroker, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client is about to ask for the mechanism of what has closed its connections."""
+    files = KeyFiles(tmp_path)
+    alice = files.write_key(files.add("alice"))
+    acceptor, mechanism, found = Acceptor(port), Attempts.mechanism, list[str]()
+
+    def replace_and_ask(attempts: Attempts) -> str:
+        acceptor.close()
+        start_broker(port=port, **files.settings)
+        found.append(eventually(lambda: mechanism(attempts), "it answers in the time of a step"))
+        return found[0]
+
+    monkeypatch.setattr(Attempts, "mechanism", replace_and_ask)
+    with quoth.connect(f"tcp://127.0.0.1:{port}", key=alice, wait=DEADLINE_S) as client:
+        client.ping()
+    assert found == ["CURVE"]
 
 
 def test_a_broker_that_is_frozen_refuses_no_key(link: Link, port: int) -> None:

@@ -5,7 +5,8 @@
     not reported   the broker has closed the connection. It does so if its key differs from the server key,
                    but a broker that is killed in the middle of a handshake looks the same, and so does what
                    accepts connections and closes them. So each server key is tried twice, and then the
-                   mechanism is asked for: only a broker answers that
+                   mechanism is asked for: only a broker answers that. After its answer each server key is
+                   tried once more, since something else may have closed the connections of before
 
 A broker that has keys may close a connection without a key before the client has read why, so the second
 kind counts for clients without a key, too. Uses no socket and no clock.
@@ -87,7 +88,10 @@ class Handshakes:
         preferred = self._endpoint.server_key
         self.server_key = preferred if preferred in known else known[0]
         self._tried = dict.fromkeys(known, 0)
-        self._ask_at = TRIES
+        self._decide_at = TRIES
+        """The number of failed handshakes with each server key at which there is something to decide."""
+        self._suspected: Reason | None = None
+        """The reason of the broker that has answered, if the next handshakes fail, too."""
 
     def succeeded(self) -> None:
         """Take note of a handshake that has succeeded."""
@@ -106,8 +110,8 @@ class Handshakes:
 
     @property
     def has_tries(self) -> bool:
-        """True if the next handshake follows at once, because a server key was not tried twice yet."""
-        return self._tried[self.server_key] < TRIES
+        """True if the next handshake follows at once, because a server key has still to be tried."""
+        return self._tried[self.server_key] < TRIES or self._suspected is not None
 
     def decide(self) -> bool:
         """Choose the next server key; True if it is time to ask for the mechanism, see `answered`."""
@@ -115,15 +119,18 @@ class Handshakes:
         if self.reason is not None:
             return False
         self.server_key = min(self._tried, key=self._tried.__getitem__)
-        if self._tried[self.server_key] < self._ask_at:
+        if self._tried[self.server_key] < self._decide_at:
             return False
-        self._ask_at = 2 * self._tried[self.server_key]
-        return True
+        self.reason = self._suspected
+        self._decide_at = 2 * self._tried[self.server_key]
+        return self.reason is None
 
     def answered(self, mechanism: str) -> None:
         """Take note of the mechanism of what listens there; empty if it is no broker."""
         has_key = self.key is not None
         if mechanism == "CURVE":
-            self.reason = Reason.OTHER_SERVER_KEY if has_key else Reason.NO_KEY_GIVEN
+            self._suspected = Reason.OTHER_SERVER_KEY if has_key else Reason.NO_KEY_GIVEN
         elif mechanism and has_key:
-            self.reason = Reason.NO_KEYS_THERE
+            self._suspected = Reason.NO_KEYS_THERE
+        if self._suspected is not None:
+            self._decide_at = self._tried[self.server_key] + 1
