@@ -125,7 +125,7 @@ def free_port() -> int:
     It lies below those that the system gives to connections: such a one could take it while nothing listens.
     """
     while True:
-        port = random.randrange(28_000, 32_000, 2)
+        port = random.randrange(28_000, 30_000, 2)
         with suppress(OSError), socket.socket() as one, socket.socket() as other:
             one.bind(("127.0.0.1", port))
             other.bind(("127.0.0.1", port + 1))

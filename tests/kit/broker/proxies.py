@@ -213,7 +213,7 @@ class Meddler(ProxyThread):
     """Passes the messages of the fast protocol between clients and a broker, except as rules decide.
 
     on_request, on_reply: called in a thread of its own. They return False to pass the message on, True to
-    lose it, or an error that the client gets instead. requests: what clients have sent, in order.
+    lose it, or an error that the client gets instead. requests: those for which that is decided, in order.
     """
 
     def __init__(self, context: Context, broker_url: str) -> None:
@@ -257,9 +257,9 @@ class Meddler(ProxyThread):
     def _take_request(self, frames: list[bytes]) -> None:
         client, empty, *body = frames
         call = binary_codec.decode_call(body)
-        self.requests.append(call)
         self._calls[client, call.correlation] = call
         verdict = self.on_request(call)
+        self.requests.append(call)
         if verdict is False:
             self._back.send_multipart(frames)
         else:

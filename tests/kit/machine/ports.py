@@ -9,7 +9,8 @@ import socket
 from collections import deque
 
 _PORTS = range(10_000, 28_000, 2)
-"""Below the ports that the system gives to sockets without one, 32,768 and up on Linux."""
+"""Below the ports that the system gives to sockets without one, 32,768 and up on Linux. Between them are
+those of the conformance kit, and of the examples that start a broker again."""
 _RANDOM = random.SystemRandom()
 _RESERVED_MAX = 200
 _RESERVED: deque[int] = deque()

@@ -20,6 +20,7 @@ from quoth import Disconnected, Gap
 from quoth.aio import Client
 from quoth.aio.client import PUBLISHES_MAX
 from quoth.aio.io_thread import ASKED_MAX
+from quoth.connection.connection import Link
 from quoth.core import paging
 
 # -- many at once -------------------------------------------------------------------------------------------
@@ -50,9 +51,14 @@ async def test_a_connection_carries_as_many_requests_as_a_broker_keeps_replies_f
     await client.create_topic(topic)
     tails = [await client.tail(topic) for _ in range(4 * ASKED_MAX)]
     waiting = asyncio.gather(*(take(one, 1) for one in tails))
+    await soon(lambda: _has_asked(client, len(tails)), "all fetches are on their way")
     await client.publish(topic, b"x")
     assert await waiting == [[b"x"]] * len(tails)
     assert min(4, links_max) <= len(client._io_thread._links) <= min(5, links_max)
+
+
+async def _has_asked(client: Client, requests: int) -> bool:
+    return sum(len(one.asked) for one in client._io_thread._links) == requests
 
 
 @in_loop
@@ -143,6 +149,7 @@ async def test_requests_given_up_during_an_outage_are_not_sent_later(
         await soon(lambda: _waits(client.status, 1), "it waits")
         await asyncio.to_thread(broker.kill)
         await soon(lambda: _is_lost(client), "the loss is noticed")
+        lost = client._io_thread._links[0].link
         kept = asyncio.ensure_future(client.publish("kept", b"a"))
         if given_up == "cancelled":
             with pytest.raises(TimeoutError):
@@ -150,6 +157,7 @@ async def test_requests_given_up_during_an_outage_are_not_sent_later(
         else:
             with refused("disconnected"):
                 await client.publish("given up", b"x", timeout=0.1)
+        await soon(lambda: _is_replaced(client, lost), "what was given up is in no queue")
         await asyncio.to_thread(broker.restart)
         assert (await kept).count == 1
         assert await waiting == [b"a"]
@@ -159,6 +167,10 @@ async def test_requests_given_up_during_an_outage_are_not_sent_later(
 
 async def _is_lost(client: Client) -> bool:
     return client._io_thread._links[0].link.connected is False
+
+
+async def _is_replaced(client: Client, link: Link) -> bool:
+    return client._io_thread._links[0].link is not link
 
 
 async def _waits(status: Callable[[], Awaitable[quoth.Status]], number: int) -> bool:

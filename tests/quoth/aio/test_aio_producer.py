@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 
 import pytest
 
@@ -87,7 +88,9 @@ async def test_cancelling_a_future_does_not_cancel_its_record(client: Client, to
 
 
 @in_loop
-async def test_cancelled_flush_continues(client: Client, topic: str) -> None:
+async def test_cancelled_flush_continues(meddler: Meddler, client: Client, topic: str) -> None:
+    is_cancelled = threading.Event()
+    meddler.on_request = lambda _: not is_cancelled.wait(DEADLINE_S)
     async with client.producer(topic, linger=60) as producer:
         await fill(producer, 3)
         flushing = asyncio.ensure_future(producer.flush())
@@ -95,6 +98,7 @@ async def test_cancelled_flush_continues(client: Client, topic: str) -> None:
         flushing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await flushing
+        is_cancelled.set()
         await soon(lambda: _has_acknowledged(producer, 3), "it leaves although it could linger")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ FAULTS = {
         "from quoth.core import request_state as r\n"
         "r.RequestState.__init__.__kwdefaults__['retried'] = r.RETRIED | {'storage_failed'}",
         "answers: storage_failed is final",
-        "where it has to send nothing",
+        "where (it has to send nothing|nothing is expected)",
     ),
     "sends other bytes again": (
         "from quoth.core import request_state as r; was = r.RequestState.is_to_be_sent\n"
@@ -52,13 +53,13 @@ FAULTS = {
         "    return batch.DecodedBatch(header, [b'?'] * header.records, None, None)\n"
         "batch.decode = unchecked",
         "read: a damaged body",
-        "results[0].records[0].value is '3f'",
+        r"results\[0\]\.records\[0\]\.value is '3f'",
     ),
     "reports no gap": (
         "from quoth import reader; reader.BatchCursor._skip_damage = lambda self, last, *_: "
         "setattr(self, 'after', max(self.after, last))",
         "read: a damaged body",
-        "results[0].gaps is []",
+        r"results\[0\]\.gaps is \[\]",
     ),
     "returns an error as a result": (
         "driver.Calls._publish = driver.Calls._ping",
@@ -68,7 +69,7 @@ FAULTS = {
     "dies": ("import os; driver.Calls._ping = lambda *_: os._exit(7)", "answers: hello of*", "has ended"),
     "prints anything": ("print('hello')", "answers: hello", "no JSON object: b'hello'"),
 }
-"""Code that a driver executes first, a session, and what the player says."""
+"""Code that a driver executes first, a session, and a pattern of what the player says."""
 
 
 @pytest.mark.parametrize("client", ["blocking", "aio"])
@@ -97,7 +98,7 @@ def test_player_finds_what_a_client_does_wrong(fault: str, tmp_path: Path) -> No
     played = play(changed_driver(code, tmp_path), "--only", session)
     (failed,) = played.of("FAIL")
     assert played.status == 1
-    assert reason in failed
+    assert re.search(reason, failed)
 
 
 def test_player_gives_more_time_to_a_call_that_was_over_before_its_request_came(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from quoth import Client, Disconnected, RequestError
 AWAY_S = 0.7
 """Far beyond the time that a call may take."""
 BRIEF_S = 0.2
+UNKNOWN_HOST = "no-such-host.invalid"
 
 
 @pytest.fixture
@@ -133,8 +134,8 @@ REASONS: list[tuple[Callable[[Path], AbstractContextManager[str]], str, str]] = 
         "is it the port of something else",
     ),
     (
-        lambda _: nullcontext("tcp://no-such-host.invalid:5555"),
-        "the name no-such-host.invalid cannot be resolved",
+        lambda _: nullcontext(f"tcp://{UNKNOWN_HOST}:5555"),
+        f"the name {UNKNOWN_HOST} cannot be resolved",
         "spelled",
     ),
     (
@@ -145,7 +146,17 @@ REASONS: list[tuple[Callable[[Path], AbstractContextManager[str]], str, str]] = 
 ]
 
 
-def test_the_error_has_the_reason_and_the_time_of_the_attempts(twin: Connect, tmp_path: Path) -> None:
+def resolved(resolve: Callable[..., object], host: str, *rest: object, **named: object) -> object:
+    """Resolve a name as the system does; the one that is unknown by itself, as no server may answer."""
+    if host == UNKNOWN_HOST:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    return resolve(host, *rest, **named)
+
+
+def test_the_error_has_the_reason_and_the_time_of_the_attempts(
+    twin: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", partial(resolved, socket.getaddrinfo))
     for at, reason, hint in REASONS:
         with at(tmp_path) as url:
             problem = eventually(partial(failure, twin, url, reason), reason)

@@ -15,7 +15,7 @@ import zmq
 import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.client.keyed import KeyedBroker
-from kit.deadlines import DEADLINE_S, eventually, hold
+from kit.deadlines import DEADLINE_S, becomes, eventually, hold
 from kit.keys import KeyFiles, new_key
 from kit.machine.ports import free_port
 from quoth.connection.attempts import Attempts
@@ -263,8 +263,8 @@ def test_a_broker_that_is_frozen_refuses_no_key(link: Link, port: int) -> None:
 def test_the_mechanism_of_what_listens_is_asked_for(
     keyed: KeyedBroker, broker: BrokerProcess, port: int
 ) -> None:
-    assert Attempts(keyed.url).mechanism() == "CURVE"
-    assert Attempts(broker.url).mechanism() == "NULL"
+    for url, mechanism in ((keyed.url, "CURVE"), (broker.url, "NULL")):
+        becomes(Attempts(url).mechanism, mechanism, "it answers in the time of a step")
     assert Attempts(f"tcp://127.0.0.1:{port}").mechanism() == ""
     with closing(Acceptor(port)):
         assert Attempts(f"tcp://127.0.0.1:{port}").mechanism() == ""

@@ -19,11 +19,12 @@ def test_report_that_failed_is_repeated_while_the_source_is_read(
     monkeypatch.setattr(reporting_source, "AGAIN_S", 0.0)
     own_client.publish(topic, [b"x"] * 5)
     failed: list[QuothError] = []
-    with connect(own_broker.url, timeout=0.3) as impatient:
+    with connect(own_broker.url) as impatient:
         cursor = ReportedCursor(impatient, topic, "copy")
         source = ReportingSource(StoredSource(own_client, topic), cursor, lambda one, _: failed.append(one))
         assert len(source.wait(0.0)) == 1
         last = own_client.topic(topic).last
+        impatient.timeout = 0.3
         own_broker.terminate()
         source.finish(last)
         assert [one.code in ("disconnected", "timed_out") for one in failed] == [True]

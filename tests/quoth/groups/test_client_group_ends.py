@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from kit.broker.peers import refused
 from kit.client.records import Connect, numbered
 from kit.deadlines import DEADLINE_S, eventually
-from quoth import Client, GroupMessage
+from quoth import Client, ConsumerGroup, GroupMessage
 from quothwire.errors import QuothError
 
 
@@ -57,6 +58,12 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+def waits(group: ConsumerGroup) -> bool:
+    """Return True if the fetch of a member is on its way."""
+    fetch = group._member._fetch
+    return fetch is not None and fetch.is_sent
+
+
 @pytest.mark.parametrize("way", ["fetch", "iteration"])
 def test_a_wait_in_a_member_that_is_closed_ends_without_records(
     client: Client, topic: str, pool: ThreadPoolExecutor, way: str
@@ -67,9 +74,9 @@ def test_a_wait_in_a_member_that_is_closed_ends_without_records(
     waiting = (
         pool.submit(group.fetch, timeout=DEADLINE_S) if way == "fetch" else pool.submit(next, iter(group))
     )
-    eventually(lambda: group._member._fetch is not None and group._member._fetch.is_sent, "it waits")
+    eventually(partial(waits, group), "it waits")
     closing = pool.submit(group.close)
-    eventually(lambda: group._is_closed, "the end has begun")
+    eventually(lambda: group._member._is_closing, "the end has begun")
     client.publish(topic, numbered(3))
     closing.result(DEADLINE_S)
     with refused("closed"):
@@ -106,13 +113,23 @@ def test_a_forked_child_cannot_use_a_member(pooled: Client, topic: str) -> None:
         assert values_of(group.fetch(2)) == numbered(2, 1)
 
 
-def test_ctrl_c_while_it_waits_gives_everything_back(pooled: Client, topic: str) -> None:
+def test_ctrl_c_while_it_waits_gives_everything_back(
+    pooled: Client, topic: str, pool: ThreadPoolExecutor
+) -> None:
+    """The end of the member waits for its fetch, and another member gets what that brings."""
     pooled.create_topic(topic)
+    pooled._timing.group_wait = pooled._timing.interrupted = DEADLINE_S
+    waiting = threading.get_ident()
+
+    def interrupt(group: ConsumerGroup) -> None:
+        eventually(partial(waits, group), "it waits")
+        signal.pthread_kill(waiting, signal.SIGINT)
+        eventually(lambda: group._member._is_closing, "the end has begun")
+        pooled.publish(topic, b"a")
 
     def consume() -> None:
         with pooled.group(topic, "g") as group:
-            timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
-            timer.start()
+            pool.submit(interrupt, group)
             next(iter(group))
 
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -121,6 +138,5 @@ def test_ctrl_c_while_it_waits_gives_everything_back(pooled: Client, topic: str)
             consume()
     finally:
         signal.signal(signal.SIGINT, previous)
-    pooled.publish(topic, b"a")
     with pooled.group(topic, "g") as group:
         assert values_of(group.fetch(timeout=DEADLINE_S)) == [b"a"]

@@ -102,13 +102,13 @@ def test_leases_of_records_that_wait_are_extended_when_half_is_left(queue: Queue
     assert queue.sent() == [Settlement(EXTEND, 10, 12, 1, 30_000), Settlement(EXTEND, 20, 24, 2, 30_000)]
     assert stock.keep(1.0) == 1.0
     assert queue.sent() == []
-    stock = stock_of(queue, age=1.1, lease_ms=2_000)
-    assert stock.keep(1.0) == 0.5
+    stock = stock_of(queue, age=11.0, lease_ms=20_000)
+    assert stock.keep(10.0) == 5.0
     assert len(queue.sent()) == 2
 
 
 def test_an_extended_record_extends_no_other_one_of_its_lease(queue: Queue) -> None:
-    stock = stock_of(queue, age=14.0)
+    stock = stock_of(queue)
     first = stock.next_message(GroupMessage)
     assert first is not None
     ends = first._lease.deadline

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 
 import pytest
 
@@ -157,6 +158,7 @@ def test_several_subscriptions_run_together(client: Client, filled: str, topic: 
     eventually(lambda: len(done) == 40, "both have all records")
     client.stop()
     assert [counts[1:3] for counts in run.result(DEADLINE_S)] == [("one", 20), ("other", 20)]
+    eventually(lambda: not client.status().waits, "no fetch of that run can get a record")
     run = begin()
     client.publish(filled, b"20")
     eventually(lambda: len(done) == 42, "another run goes on")
@@ -193,14 +195,14 @@ def test_a_second_run_beside_the_first_is_refused(client: Client, filled: str, b
 def test_a_run_that_cannot_have_its_threads_leaves_none(
     pooled: Client, filled: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    start, started = threading.Thread.start, []
+    start, numbers, started = threading.Thread.start, count(1), list[threading.Thread]()
 
     def start_two(thread: threading.Thread) -> None:
+        if thread.name == name and next(numbers) == 3:
+            raise RuntimeError("can't start new thread")
+        start(thread)
         if thread.name == name:
             started.append(thread)
-            if len(started) == 3:
-                raise RuntimeError("can't start new thread")
-        start(thread)
 
     for group in ("one", "two", "three"):
         pooled.subscribe(filled, group=group, concurrency=1 if name == "quoth-dispatch" else 4)(
@@ -209,7 +211,8 @@ def test_a_run_that_cannot_have_its_threads_leaves_none(
     monkeypatch.setattr(threading.Thread, "start", start_two)
     with pytest.raises(RuntimeError, match="new thread"):
         pooled.run()
-    for thread in started[:2]:
+    assert len(started) >= 2
+    for thread in started:
         thread.join(DEADLINE_S)
         assert not thread.is_alive()
 

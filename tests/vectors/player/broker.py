@@ -11,7 +11,7 @@ import zmq
 LINGER_MS = 500
 """For which answers that were sent before it goes away may still be written."""
 AGAIN_S = 0.01
-PORTS = range(28_000, 32_000)
+PORTS = range(30_000, 32_000)
 """Below those that systems give away: clients of a broker that is gone meet no other program there."""
 BIND_S = 5.0
 
