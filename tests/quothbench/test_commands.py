@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,26 @@ from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.machine.commands import Command, Ended
 from kit.machine.processes import needs_proc
 from quoth import AuthError
+from quothbench import options
 from quothbench.figures import Goal
 from quothbench.instruments import api, pages, ratio
 from quothbench.instruments.table import Row, rows
 from quothbench.load.clients import Clients
 from quothbench.load.driver import VALUE
-from quothbench.load.keys import make_keys
+from quothbench.load.keys import BenchKeys, make_keys
 from quothbench.load.servers import own_broker
 from quothbench.report import Report
 from quothcli.application import run
 from quothcli.printing.output import Format, Printer
 
 QUANTILES = ("p50", "p90", "p99", "p99.9")
+RUNS = 3
+"""Runs in which the ratio of a figure has to be plausible once. A wrong one is so in none."""
+
+Compared = tuple[dict[str, Any], float, float]
+"""A row, and the two figures that its ratio compares."""
+RatioRows = Callable[..., list[Any]]
+"""Measures what a function says with a broker of its own, with keys or without; returns the rows."""
 
 
 def measured(ended: Ended, benchmark: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -45,10 +54,18 @@ def check_rates(row: dict[str, Any], size: int) -> None:
     assert 0 < quantiles[0] < 20
 
 
-def check_ratio(row: dict[str, Any], one: float, other: float) -> None:
-    """Check the ratio of a single pair of measurements."""
+def is_plausible(row: dict[str, Any], one: float, other: float) -> bool:
+    """Check what the ratio of a single pair of measurements compares. False if it is no possible one."""
     assert row["ratio"]["median"] == pytest.approx(other / one)
-    assert 0.01 < row["ratio"]["low"] <= row["ratio"]["high"] < 100
+    return bool(0.01 < row["ratio"]["low"] <= row["ratio"]["high"] < 100)
+
+
+def check_ratios(compare: Callable[[], Iterable[Compared]]) -> None:
+    """Check the ratios of rows, until each was plausible once: a pause of the machine spoils a short one."""
+    implausible: list[set[str]] = []
+    while not implausible or set.intersection(*implausible):
+        assert len(implausible) < RUNS, implausible
+        implausible.append({row["figure"] for row, *pair in compare() if not is_plausible(row, *pair)})
 
 
 def test_api_measures_every_method_in_turn_and_deletes_its_topics(
@@ -70,40 +87,64 @@ def test_api_measures_every_method_in_turn_and_deletes_its_topics(
         assert client.topics() == []
 
 
-def test_ratio_measures_calls_and_round_trips_beside_a_bare_loop(
-    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    report = Report(Printer(Format.JSON), "ratio", {}, ratio.COLUMNS)
-    with own_broker(tmp_path / "data") as broker, Clients(1) as clients:
-        bench = ratio.RatioBench(broker, clients, tmp_path, report, 1, stored=20)
+@pytest.fixture
+def ratio_rows(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> RatioRows:
+    """Measure with a broker of its own; returns the rows."""
+
+    def measure(work: Callable[[ratio.RatioBench], None], keys: BenchKeys | None = None) -> list[Any]:
+        report = Report(Printer(Format.JSON), "ratio", {}, ratio.COLUMNS)
+        settings = {} if keys is None else keys.settings
+        with (
+            options.folder(tmp_path) as made,
+            own_broker(made / "data", **settings) as broker,
+            Clients(1) as clients,
+        ):
+            work(ratio.RatioBench(broker, clients, made, report, 1, stored=20, keys=keys))
+        _, *found = Ended(0, capsysbinary.readouterr().out, "").objects
+        return found
+
+    return measure
+
+
+def of_both(rows: Iterable[dict[str, Any]]) -> list[Compared]:
+    """Return rows with the figures of both servers."""
+    return [(row, row["bare"]["median"], row["quoth"]["median"]) for row in rows]
+
+
+def test_ratio_measures_calls_and_round_trips_beside_a_bare_loop(ratio_rows: RatioRows) -> None:
+    def work(bench: ratio.RatioBench) -> None:
         bench.writes(ratio.Writes(ratio.WRITES[0].name, 100, VALUE, 1_000, Goal(0.7)))
         for sealed in (False, True):
             bench.reads(ratio.ReadRow(f"read, {sealed}", 10, 10**6, 40, sealed, Goal()))
         bench.run(ratio.figures_that_begin(["publish"]))
-    _, *found, trip = Ended(0, capsysbinary.readouterr().out, "").objects
-    costs = [row for row in found if row["unit"] == "us"]  # the system counts processor time, or not
-    rates = [row for row in found if row not in costs]
-    assert [row["figure"] for row in rates] == [ratio.WRITES[0].name, "read, False", "read, True"]
-    assert (trip["figure"], trip["unit"], trip["required"], trip["aim"]) == (ratio.TRIP, "us", 1.6, 1.35)
-    for row in (*found, trip):
-        check_ratio(row, row["bare"]["median"], row["quoth"]["median"])
+
+    def compared() -> list[Compared]:
+        *found, trip = ratio_rows(work)
+        costs = [row for row in found if row["unit"] == "us"]  # the system counts processor time, or not
+        rates = [row for row in found if row not in costs]
+        assert [row["figure"] for row in rates] == [ratio.WRITES[0].name, "read, False", "read, True"]
+        assert (trip["figure"], trip["unit"], trip["required"], trip["aim"]) == (ratio.TRIP, "us", 1.6, 1.35)
+        return of_both([*found, trip])
+
+    check_ratios(compared)
 
 
-def test_ratio_measures_both_servers_with_keys(
-    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    report, keys = Report(Printer(Format.JSON), "ratio", {}, ratio.COLUMNS), make_keys(tmp_path)
-    with own_broker(tmp_path / "data", **keys.settings) as broker, Clients(1) as clients:
+def test_ratio_measures_both_servers_with_keys(ratio_rows: RatioRows, tmp_path: Path) -> None:
+    def work(bench: ratio.RatioBench) -> None:
         with pytest.raises(AuthError):
-            quoth.connect(broker.url)
-        bench = ratio.RatioBench(broker, clients, tmp_path, report, 1, stored=20, keys=keys)
+            quoth.connect(bench.broker.url)
         bench.writes(ratio.Writes("write", 100, VALUE, 100, Goal(0.7)))
         bench.reads(ratio.ReadRow("read", 10, 10**6, 40, True, Goal()))
         bench.run(ratio.figures_that_begin(["publish"]))
-    _, *found = Ended(0, capsysbinary.readouterr().out, "").objects
-    assert [row["figure"] for row in found] == ["write", "read", ratio.TRIP]
-    for row in found:
-        check_ratio(row, row["bare"]["median"], row["quoth"]["median"])
+
+    keys = make_keys(tmp_path)
+
+    def compared() -> list[Compared]:
+        found = ratio_rows(work, keys)
+        assert [row["figure"] for row in found] == ["write", "read", ratio.TRIP]
+        return of_both(found)
+
+    check_ratios(compared)
 
 
 def test_table_measures_every_combination_beside_poe(alone: Command, broker: BrokerProcess) -> None:
@@ -119,7 +160,10 @@ def test_table_measures_every_combination_beside_poe(alone: Command, broker: Bro
         else:
             assert row["messages_per_second"] == pytest.approx(row["calls_per_second"] * 100)
             assert row["caught_up"] == 0
-    assert 10 < found[0]["broker_microseconds_per_call"] < 100_000
+    costs = [row["broker_microseconds_per_call"] for row in found]
+    counted = [cost for cost in costs if cost is not None]  # the system counts in steps of 10 ms
+    assert counted
+    assert all(10 < cost < 100_000 for cost in counted)
     of_poe = {(row["work"], row["durability"]): row["poe"] for row in found if row["poe"]}
     assert of_poe == {
         ("write", "written"): {"published": None, "measured": 9_300},
@@ -164,7 +208,7 @@ def test_memory_measures_bytes_and_growth(alone: Command, tmp_path: Path) -> Non
     assert 100 < of["a hibernating topic"]["each"] < 200_000
     assert 100 < of["a long poll"]["each"] < 100_000
     for row in found[4:]:
-        check_ratio(row, row["few"], row["each"])
+        assert is_plausible(row, row["few"], row["each"])
     assert found[4]["each"] < found[5]["each"], "ready before an answer"
     assert not list(tmp_path.iterdir())
 
@@ -214,19 +258,23 @@ def test_running_broker_with_keys_is_refused_whatever_key_is_given(
 
 def test_http_is_compared_with_the_client_for_asyncio(alone: Command, broker: BrokerProcess) -> None:
     typed = "bench http --pairs 1 --calls 16 --records 4 --format json --url"
-    conditions, found = measured(alone(*typed.split(), broker.url), "http")
-    assert (conditions["calls"], conditions["level"]) == (16, "written")
-    figures = [row["figure"] for row in found]
-    assert figures[:3] == [
-        "publish of 1 x 100 B, 1 at once",
-        "publish of 1 x 100 B, 8 at once",
-        "publish of 4 records",
-    ]
-    assert figures[3:] == ["read, x-ndjson", "read, plain", "read, vnd.quoth.batches"]
-    for row in found:
-        check_ratio(
-            row | {"ratio": row["ratio_to_quoth_aio"]}, row["quoth_aio"]["median"], row["http"]["median"]
-        )
+
+    def compared() -> list[Compared]:
+        conditions, found = measured(alone(*typed.split(), broker.url), "http")
+        assert (conditions["calls"], conditions["level"]) == (16, "written")
+        figures = [row["figure"] for row in found]
+        assert figures[:3] == [
+            "publish of 1 x 100 B, 1 at once",
+            "publish of 1 x 100 B, 8 at once",
+            "publish of 4 records",
+        ]
+        assert figures[3:] == ["read, x-ndjson", "read, plain", "read, vnd.quoth.batches"]
+        return [
+            (row | {"ratio": row["ratio_to_quoth_aio"]}, row["quoth_aio"]["median"], row["http"]["median"])
+            for row in found
+        ]
+
+    check_ratios(compared)
 
 
 def test_pages_are_viewed_beside_a_steady_load(alone: Command, tmp_path: Path) -> None:

@@ -14,10 +14,13 @@ from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 from unittest import mock
 
+from kit.deadlines import DEADLINE_S
 from kit.machine.forkserver import start
 from kit.machine.processes import python_of
 from kit.scale import LONG
 from quothcli.application import run
+from quothcli.cli import session
+from quothcli.groups import consuming
 
 COMMAND = python_of("quothcli.main")
 COMMAND_S = 60.0
@@ -26,6 +29,12 @@ PATIENT_DOCTOR = "from quothcli.commands.doctor import broker; broker.ANSWER_S =
 """A prelude: a busy machine may need longer to answer `quoth doctor` than a person waits for that."""
 _ALONE = {"serve", "service", "demo", "bench"}
 """Commands that change their process."""
+_FOLLOWING = {"tail", "consume"}
+"""Commands that say what they wait for, after a moment that is over early on a busy machine."""
+_SILENT = f"""\
+from quothcli.cli import session; session.FIRST_S = {DEADLINE_S}
+from quothcli.groups import consuming; consuming.CLOSING_S = {DEADLINE_S}"""
+"""A prelude: they say so only when a test has failed."""
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "Warning")
 
 
@@ -105,16 +114,27 @@ class Running:
 
 
 class Command:
-    """The command `quoth`, for one broker or for none. prelude: code that its process executes first."""
+    """The command `quoth`, for one broker or for none.
 
-    def __init__(self, url: str, running: list[Running], prelude: str = "") -> None:
+    prelude: code that its process executes first. says_waits: it says what it waits for as soon as for a
+    person.
+    """
+
+    def __init__(
+        self, url: str, running: list[Running], prelude: str = "", *, says_waits: bool = False
+    ) -> None:
         self.url = url
         self._running = running
-        self._command = after(prelude)
+        self._prelude = prelude
+        self._says_waits = says_waits
 
     def prepared(self, prelude: str) -> Command:
         """Return the same command with code that its process executes first."""
-        return Command(self.url, self._running, prelude)
+        return Command(self.url, self._running, prelude, says_waits=self._says_waits)
+
+    def that_says_waits(self) -> Command:
+        """Return the same command, which says what it waits for as soon as for a person."""
+        return Command(self.url, self._running, self._prelude, says_waits=True)
 
     def __call__(
         self,
@@ -124,7 +144,8 @@ class Command:
         seconds: float | None = None,
     ) -> Ended:
         """Run the command to its end: in this process, unless it is limited to some seconds or a long run."""
-        if LONG or seconds or self._command != COMMAND or _ALONE.intersection(arguments):
+        own_process = LONG or seconds or self._prelude or self._says_waits
+        if own_process or _ALONE.intersection(arguments):
             process = self.start(*arguments, environment=environment, stdin=subprocess.PIPE).process
             out, err = process.communicate(stdin, timeout=seconds or COMMAND_S)
             ended = Ended(process.returncode, out, err.decode())
@@ -136,7 +157,8 @@ class Command:
     def start(self, *arguments: str, environment: Mapping[str, str] | None = None, **popen: Any) -> Running:
         """Start the command. The end of the test kills it if it still runs."""
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        command = [*self._command, *arguments]
+        silent = "" if self._says_waits or _FOLLOWING.isdisjoint(arguments) else _SILENT
+        command = [*after("\n".join(filter(None, (silent, self._prelude)))), *arguments]
         process = start(command, env=self._environment(environment), **{**streams, **popen})
         self._running.append(Running(process))
         return self._running[-1]
@@ -147,7 +169,12 @@ class Command:
 
 
 def _in_this_process(arguments: Sequence[str], stdin: bytes, environment: Mapping[str, str]) -> Ended:
-    with mock.patch.dict(os.environ, environment, clear=True), _streams(stdin) as (out, err):
+    with (
+        mock.patch.dict(os.environ, environment, clear=True),
+        mock.patch.object(session, "FIRST_S", DEADLINE_S),
+        mock.patch.object(consuming, "CLOSING_S", DEADLINE_S),
+        _streams(stdin) as (out, err),
+    ):
         status = run(arguments)
         return Ended(status, _content(out), _content(err).decode())
 

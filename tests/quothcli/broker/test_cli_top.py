@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,12 @@ PATIENT = ("--timeout", "20")
 LINE = re.compile(r"[\d.,-]+ +[\d.,-]+( k?M?B)? +[\d,]+ +[\d.,]+ k?M?B +[\ddhmsu.-]+ +- +[\dwrh ]+  t-one")
 
 
-def next_object(running: Running) -> Any:
-    """Read the next view as JSON."""
-    return json.loads(running.line())
+def next_object(running: Running, is_wanted: Callable[[Any], bool]) -> Any:
+    """Read views as JSON up to the next one that is wanted."""
+    found = json.loads(running.line())
+    while not is_wanted(found):
+        found = json.loads(running.line())
+    return found
 
 
 def test_rates_are_those_of_an_interval(client: Client, topic: str) -> None:
@@ -179,18 +183,14 @@ def test_reader_that_ends_ends_it(quoth: Command) -> None:
 def test_broker_that_goes_away_is_awaited(start_broker: StartBroker, alone: Command) -> None:
     broker = start_broker()
     top = alone.start("top", "--interval", "0.1", "--timeout", "3", "--format", "json", "--url", broker.url)
-    pid = next_object(top)["broker"]["pid"]
+    pid = next_object(top, lambda view: view["away"] is None)["broker"]["pid"]
     broker.kill()
-    away = next_object(top)
-    while away["away"] is None:
-        away = next_object(top)
+    away = next_object(top, lambda view: view["away"] is not None)
     assert away["away"] in ("timed_out", "disconnected")
     assert broker.url in away["text"]
     broker.restart()
-    back = next_object(top)
-    while back["away"] is not None:
-        back = next_object(top)
-    assert back["broker"]["pid"] == broker.pid != pid
+    back = next_object(top, lambda view: view["away"] is None and view["broker"]["pid"] != pid)
+    assert back["broker"]["pid"] == broker.pid
     assert back["broker"]["requests_per_second"] is None, "its counters began anew"
     assert top.end(signal.SIGINT).status == 0
 

@@ -16,7 +16,7 @@ import quoth
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
 from kit.web.browsers import WatchedBrowser, connected, table_column
-from quothweb.dashboard.view import ANSWER_S
+from kit.web.servers import WebProcess
 from quothweb.dashboard.widgets.orders import KEPT, SortedOrders
 from quothweb.monitoring.observer import BrokerObserver
 
@@ -85,13 +85,26 @@ def test_pages_stay_while_the_broker_is_away(
     expect(page.get_by_role("main")).not_to_contain_text("does not answer")
 
 
-def test_no_page_waits_for_a_broker_that_hangs(start_broker: StartBroker, start_web: StartWeb) -> None:
+class PatientWeb(WebProcess):
+    """A server whose pages wait for the broker for far longer than a busy machine needs to show one."""
+
+    command = (
+        *WebProcess.command[:-1],
+        "from quothweb.dashboard.view import PageView; "
+        f"PageView.ask.__defaults__ = ({AWAY_S},)\n{WebProcess.command[-1]}",
+    )
+
+
+def test_no_page_waits_for_a_broker_that_hangs(start_broker: StartBroker) -> None:
     broker = start_broker()
     with quoth.connect(broker.url) as client:
         client.publish("orders", b"a")
-    web = start_web(broker.url, poll_interval=0.2, timeout=AWAY_S)
-    paths = ("/", "/topic/orders", "/topic/orders/records", "/rules", "/configuration")
-    with httpx.Client(base_url=web.url, timeout=AWAY_S) as http:
+    asking = ("/topic/orders/records", "/rules", "/configuration")
+    paths = ("/", "/topic/orders", *asking)
+    with (
+        PatientWeb(url=broker.url, poll_interval=0.2, timeout=AWAY_S).running() as web,
+        httpx.Client(base_url=web.url, timeout=AWAY_S) as http,
+    ):
         eventually(lambda: "orders" in http.get("/topics").text, "the topic is listed")
         for path in paths:  # with all that only the first one loads
             http.get(path)
@@ -99,8 +112,9 @@ def test_no_page_waits_for_a_broker_that_hangs(start_broker: StartBroker, start_
         try:
             eventually(lambda: http.get("/readyz").status_code == 503, "the broker does not answer", 60)
             for path in paths:
-                answered = http.get(path).elapsed.total_seconds()
-                assert answered < 0.8 * ANSWER_S, f"{path} has asked, and waited until that failed"
+                answer = http.get(path)
+                assert answer.elapsed.total_seconds() < 0.8 * AWAY_S, f"{path} has waited for the broker"
+                assert answer.is_server_error == (path in asking), f"{path} has asked the broker"
         finally:
             os.kill(broker.pid, signal.SIGCONT)
         eventually(lambda: "durability" in http.get("/topic/orders").text, "it goes on")

@@ -104,7 +104,10 @@ def test_a_stream_goes_on_through_a_restart_of_the_broker(
     broker = start_broker()
     web = start_web(broker.url, timeout=1)
     with web.client() as http:
-        http.post("/topics/t", content=b"one")
+        key = {"Idempotency-Key": "one"}
+        eventually(
+            lambda: http.post("/topics/t", content=b"one", headers=key).status_code == 201, "it is stored"
+        )
         with events(http, "/topics/t/records?after=0") as stream, socket(web, "/topics/t/tail") as other:
             assert stream.next()["data"]["value"] == "one"
             broker.kill()
