@@ -67,6 +67,19 @@ def test_rates_are_those_of_an_interval(client: Client, topic: str) -> None:
     assert (row.records, row.records_per_second) == (1, None)
 
 
+def test_counters_of_another_process_are_not_compared(start_broker: StartBroker) -> None:
+    """Also once it is older than the one before it became."""
+    broker = start_broker()
+    with connect(broker.url) as client:
+        watch = Watch(client, "rate")
+        before = watch.look(1).status.uptime
+        broker.kill()
+        broker.restart()
+        eventually(lambda: client.status().uptime > before, "it is older")
+        found = watch.look(1)
+        assert (found.seconds, found.requests_per_second) == (None, None)
+
+
 def test_lag_counts_records_behind_a_cursor(
     client: Client, topic: str, quoth: Command, tmp_path: Path
 ) -> None:

@@ -357,3 +357,26 @@ def test_topic_that_a_merge_waits_for_is_reported_once(
         assert said == f"quoth: records wait for topic {names[1]!r}: of the test"
         meddler.on_request = pass_on
         assert tail.end() == (0, b"old\nold\nold\n", "")
+
+
+def test_topic_that_a_merge_waits_for_is_reported_after_a_time_without_records(
+    context: Context, broker: BrokerProcess, client: Client, running: list[Running], names: list[str]
+) -> None:
+    for name in names:
+        client.create_topic(name)
+    held = names[1].encode()
+    with Meddler(context, broker.url) as meddler:
+        meddler.on_request = lambda call: error("recovering", "of the test") if call.topic == held else False
+        looks = "from quothcli.commands.records import reading; reading.LOOK_S = 0.01"
+        tail = Command(meddler.url, running, looks).start(
+            "tail", *names, "--after", "0", "--merge", "--format", "raw"
+        )
+        eventually(
+            lambda: sum(call.topic == held for call in meddler.requests) > 5,
+            "it has looked in vain meanwhile",
+        )
+        client.publish(names[0], b"new")
+        report = f"quoth: records wait for topic {names[1]!r}: of the test"
+        assert report in iter(tail.error_line, "")
+        meddler.on_request = pass_on
+        assert tail.line() == "new"

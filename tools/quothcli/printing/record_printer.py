@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 SILENT_LOOKS = 2
-"""Looks without a record after which the topics are reported that a merge waits for."""
+"""Looks at a record that is held back after which the topics are reported that a merge waits for."""
 WRITE_BYTES = select.PIPE_BUF
 """Size of a write that a pipe takes whole or not at all."""
 LOOK_MS = 200
@@ -181,9 +181,10 @@ class MergeReporter:
 
     def look(self, messages: Iterable[Message]) -> None:
         """Report after these records, or none, have come."""
-        self._silent = 0 if messages else self._silent + 1
+        waiting = {} if messages else self._reading.waiting_for
+        self._silent = self._silent + 1 if waiting else 0
         if self._silent == SILENT_LOOKS:
-            for topic, reason in list(self._reading.waiting_for.items())[:SILENT_LOOKS]:
+            for topic, reason in list(waiting.items())[:SILENT_LOOKS]:
                 say(f"quoth: records wait for topic {topic!r}: {reason}")
         if self._reading.late > self._late:
             late, self._late = self._reading.late - self._late, self._reading.late

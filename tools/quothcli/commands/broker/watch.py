@@ -78,7 +78,7 @@ class Watch:
         """Look now. Raises `QuothError`; the last look stays."""
         status, at, now = self._client.status(), time.monotonic(), time.time()
         before = self._before
-        if before is not None and before.status.uptime > status.uptime:  # another process with new counters
+        if before is not None and _is_another(before.status, status):
             before = None
         done = positions_of(self._cursor)
         names = dict.fromkeys([*done, *self._described(status, before, rows_max)])
@@ -106,6 +106,11 @@ class Watch:
         yield from (name for name in status.states if name in active)
         others = (name for name in status.states if name not in active)
         yield from islice(others, max(0, rows_max - len(active)))
+
+
+def _is_another(before: Status, status: Status) -> bool:
+    """True if another process has answered, with new counters. In containers all may have the same id."""
+    return before.pid != status.pid or before.uptime > status.uptime
 
 
 def positions_of(cursor: Path | None) -> Mapping[str, Position]:
