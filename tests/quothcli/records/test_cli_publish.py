@@ -119,8 +119,9 @@ def test_empty_stdin_publishes_nothing(quoth: Command, topic: str) -> None:
     assert quoth("topic", "info", topic).status == 3, "a topic was made"
 
 
-PATIENT = "from functools import partial; from quoth.core import calls; calls.Timing = partial(calls.Timing, "
-PATIENT += f"interrupted={DEADLINE_S})"
+PATIENT = f"""\
+from functools import partial; from quoth.core import calls
+calls.Timing = partial(calls.Timing, interrupted={DEADLINE_S})"""
 """A prelude: a busy machine may need longer for an answer than an interrupted program waits for it."""
 
 
