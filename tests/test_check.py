@@ -40,6 +40,13 @@ pytestmark = [
 ]
 
 
+def test_a_machine_lacks_programs_if_any_of_them_is_missing() -> None:
+    """Packages of all of them are installed then."""
+    for names, status in ((("sh", "env"), 0), (("sh", "no-such-program"), 1), (("no-such-program", "sh"), 1)):
+        typed = ["bash", "-c", '. "$0"; has_programs "$@"', str(ROOT / "tools/environment.sh"), *names]
+        assert subprocess.run(typed).returncode == status, names
+
+
 def test_ctrl_c_ends_the_checks_soon_with_the_failures_so_far() -> None:
     """The next stage does not begin."""
     arguments = "tests/test_check.py", "-n", "2", "-p", "no:cacheprovider", "-k", "test_fails or test_hangs"

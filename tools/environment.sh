@@ -9,6 +9,12 @@ unset PYTHONHOME PYTHONPATH
 say() { printf '%s\n' "$*" >&2; }
 stop() { say "$@"; exit 1; }
 
+# has_programs NAME...: true if all of them are there; one call of command -v with several names asks for any.
+has_programs() {
+    local name
+    for name; do command -v "$name" >/dev/null || return; done
+}
+
 # set_up EXTRAS: "" is enough to run Quoth, "[dev]" to work on it (and to run it).
 set_up() {
     stamp="$(cksum <"$root/pyproject.toml") $root"
