@@ -72,6 +72,22 @@ def test_two_threads_with_the_first_use_of_a_class_both_get_a_dataclass() -> Non
     raise AssertionError("the class is never complete")
 
 
+def test_an_interrupt_during_the_first_use_of_a_class_is_raised_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next use makes the class a dataclass."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    pair = new_class()
+    with monkeypatch.context() as patch:
+        patch.setattr(dataclasses.Field, "__set_name__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pair(1)
+    assert pair(1).left == 1
+
+
 def test_values_are_equal_by_class_and_fields() -> None:
     one, other = new_class(), new_class()
     assert one(1) == one(1, "r")

@@ -88,7 +88,10 @@ def _complete(kind: type[Value]) -> None:
     found = vars(kind).copy()
     if "__init__" in found:
         return
-    made: Any = dataclass(eq=False, repr=False)(type(kind.__name__, (Value,), found))
+    try:
+        made: Any = dataclass(eq=False, repr=False)(type(kind.__name__, (Value,), found))
+    except RuntimeError as problem:  # Python 3.11 wraps what `__set_name__` raises, such as an interrupt
+        raise problem.__cause__ or problem from None
     for name in vars(made).keys() - found.keys() - {"__init__"}:
         setattr(kind, name, vars(made)[name])
     # The last one, because `__init__` marks a class as complete.
