@@ -16,6 +16,7 @@ import zmq
 
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Peers, refused
+from kit.broker.proxies import Wire
 from kit.broker.subscribers import counted
 from kit.client.outages import Figures, late, served_after
 from kit.deadlines import DEADLINE_S, eventually, pause
@@ -33,6 +34,7 @@ from quoth.forward.forwarder import Forwarder
 from quoth.forward.window import ForwardedBatch
 from quoth.merging.multi_reader import MultiReader, ReadPlan
 from quoth.merging.rounds import ROUND_REST_MAX_S
+from quothwire.errors import Disconnected
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import Ping, Pong, Topics
@@ -156,6 +158,25 @@ def test_an_idle_connection_on_which_nothing_arrived_is_replaced(
             assert channel.link.reconnects == 1
         finally:
             channel.close()
+
+
+def test_a_request_ends_with_a_connection_that_is_not_made_again(broker: BrokerProcess) -> None:
+    """However late its deadline is: no answer can come any more."""
+    with (
+        Wire(broker.url) as wire,
+        zmq.Context() as context,
+        Channel(context, Endpoint(wire.url), once=True) as channel,
+    ):
+        channel.settle(RequestState(Ping()))
+        wire.lose_answers()
+        began = time.monotonic()
+        asked = RequestState(Ping(), deadline=began + 3 * DEADLINE_S)
+        channel.ask(asked)
+        wire.cut()
+        outcome = channel.settle(asked)
+        assert isinstance(outcome, Disconnected)
+        assert outcome.code == "disconnected"
+        assert time.monotonic() - began < DEADLINE_S
 
 
 def test_an_answer_to_a_request_that_was_given_up_does_not_stay_in_the_socket(

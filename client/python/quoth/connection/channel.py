@@ -66,7 +66,7 @@ class LinkRequests:
                     break  # another receive would take 5 us to find nothing
             else:
                 self.due = min(self.due, request.due)
-        if found or now >= self.due:
+        if found or now >= self.due or self.link.is_over:
             settled += self._check(now, found=found)
         return settled
 
@@ -76,7 +76,7 @@ class LinkRequests:
             return self._end_all()
         over: Settled = []
         for request in list(self.asked.values()):
-            if request.is_over(now):
+            if request.is_over(now) or self.link.is_over:
                 del self.asked[request.correlation]
                 over.append((request, self.link.no_answer(request.what)))
             elif request.is_to_be_sent(now, found=found, connected=bool(self.link.connected)):

@@ -88,6 +88,8 @@ class Link:
         self._endpoint = endpoint
         self._silence = silence
         self._once = once
+        self.is_over = False
+        """True if the connection is lost and is not made again: no request gets an answer any more."""
         self.reconnects = 0
         self.connected: bool | None = True if endpoint.is_inside else None
         self.refused: QuothError | None = None
@@ -181,6 +183,7 @@ class Link:
                 if event == zmq.EVENT_DISCONNECTED:
                     self._descriptor = -1
                     self._is_automatic |= bool(self.connected)
+                    self.is_over |= self._once and bool(self.connected)
                 here = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
                 found = here and (found or self.connected is False)
                 if here:

@@ -38,7 +38,7 @@ from quoth.forward.window import BURST_S
 from quoth.message import Gap
 from quothwire import batch
 from quothwire.batch import BATCH_RECORDS_MAX, HEADER_BYTES, Flag, Stored
-from quothwire.errors import Disconnected, NotFound, QuothError, error
+from quothwire.errors import NotFound, QuothError, error
 from quothwire.protocol.messages import Publish, Published, TopicInfo
 from quothwire.record import RECORD_BYTES
 from quothwire.topic import check_topic
@@ -246,7 +246,7 @@ class AddressedForwarder:
 
     def _judged(self, problem: QuothError) -> QuothError:
         """Return the error that ends the attempt, retryable if another one may succeed."""
-        if isinstance(problem, Disconnected):
+        if problem.code == "timed_out":
             self._timeout.expired()
         if problem.code == "unknown_producer":
             self._begins = True
