@@ -151,6 +151,8 @@ def test_what_cannot_be_imported_is_refused(poe: Path, tmp_path: Path, alone: Co
     assert "bad_request" in refused(2, poe, tmp_path / "used")
     assert "not_found" in refused(3, tmp_path / "nothing", tmp_path / "data")
     assert "unknown_topic" in refused(3, poe, tmp_path / "data", "--topic", "nothing")
+    (tmp_path / "file").touch()
+    assert "os_error" in refused(1, poe, tmp_path / "file" / "data"), "and not that something is kept"
     no_poe = refused(2, poe / "topics" / "torn", tmp_path / "data", "--format", "poe")
     assert "torn has no folder 'topics', so it is no data directory of Poe" in no_poe
     assert not (tmp_path / "data").exists()

@@ -57,6 +57,7 @@ def import_log(
     """
     from quothlog.importing.formats import open_source
     from quothlog.importing.importer import KEPT, Importer
+    from quothlog.importing.work_folder import is_begun
 
     importer = Importer(partial(open_source, source, source_format), target, topics or ())
     findings = Findings()
@@ -65,7 +66,8 @@ def import_log(
     try:
         _run(session.printer, importer, findings)
     except (KeyboardInterrupt, OSError) as problem:
-        say(f"quoth: {'interrupted' if isinstance(problem, KeyboardInterrupt) else 'ended'}: {KEPT}")
+        if is_begun(target):
+            say(f"quoth: {'interrupted' if isinstance(problem, KeyboardInterrupt) else 'ended'}: {KEPT}")
         raise
     return findings.status
 
